@@ -1,1 +1,1 @@
-//! The end-to-end tests of Weir are next to this file; the library itself is empty.
+//! An empty library. The end-to-end tests of Weir are next to this file.

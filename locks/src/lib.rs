@@ -1,12 +1,12 @@
-//! Locks that never expose a state that a panic left half changed.
+//! Locks that never expose a value that a panic has left half changed.
 //!
-//! A thread that panics while it holds a lock may leave the protected value inconsistent; the
-//! standard library then calls the lock poisoned. These locks return no poison error. In a process
+//! A thread that panics while it holds a lock may leave the protected value inconsistent. The
+//! standard library calls such a lock poisoned. These locks return no poison error. In a process
 //! that called [`abort_when_poisoned`], acquiring a poisoned lock prints the reason and aborts the
 //! process. The data on disk is consistent, and a restart recovers from it. In tests and in the
-//! simulation, acquiring a poisoned lock panics, so only that test or run fails.
+//! simulation, acquiring a poisoned lock panics, so that only one test or run fails.
 //!
-//! For a lock that is held across an `await`, use tokio's.
+//! For a lock that is held across an `await`, use a lock of tokio.
 
 use std::any::type_name;
 use std::panic::Location;
@@ -14,19 +14,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LockResult, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use std::{process, thread};
 
-/// Whether acquiring a poisoned lock aborts the process. Otherwise it panics.
+/// Whether acquiring a poisoned lock aborts the process. If false, it panics.
 static ABORTS: AtomicBool = AtomicBool::new(false);
 
-/// Makes the acquisition of a poisoned lock abort this process from now on. A program that serves
-/// or stores data calls this first.
+/// Sets this process to abort when it acquires a poisoned lock. A program that serves or stores
+/// data calls this function first.
 pub fn abort_when_poisoned() {
     ABORTS.store(true, Ordering::Relaxed);
 }
 
 /// Returns the guard or the value of a lock that is not poisoned.
 ///
-/// A thread that is already panicking gets the guard of a poisoned lock too: it only drops values,
-/// and a second panic would abort the process before the first is reported.
+/// A thread that is already panicking also gets the guard of a poisoned lock: it only drops values,
+/// and a second panic would abort the process before the first panic is reported.
 #[track_caller]
 fn unpoisoned<T: ?Sized, G>(result: LockResult<G>) -> G {
     match result {
@@ -56,7 +56,7 @@ fn recover_or_abort<T: ?Sized, G>(poisoned: PoisonError<G>) -> G {
     panic!("{message}");
 }
 
-/// A lock for one holder at a time.
+/// A lock that one thread at a time can hold.
 #[derive(Debug, Default)]
 pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
 
@@ -74,13 +74,13 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Blocks until the lock is free and acquires it.
+    /// Blocks until the lock is free, and then acquires it.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         unpoisoned::<T, _>(self.0.lock())
     }
 
-    /// Acquires the lock if it is free; returns `None` at once if it is not.
+    /// Acquires the lock if it is free. Otherwise returns `None` immediately.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
@@ -93,7 +93,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-/// A lock for one writer or many readers at a time.
+/// A lock that one writer or many readers at a time can hold.
 #[derive(Debug, Default)]
 pub struct RwLock<T: ?Sized>(std::sync::RwLock<T>);
 
@@ -105,13 +105,13 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Blocks until no writer holds the lock and acquires it for reading.
+    /// Blocks until no writer holds the lock, and then acquires it for reading.
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         unpoisoned::<T, _>(self.0.read())
     }
 
-    /// Blocks until no other thread holds the lock and acquires it for writing.
+    /// Blocks until no other thread holds the lock, and then acquires it for writing.
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         unpoisoned::<T, _>(self.0.write())

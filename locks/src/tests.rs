@@ -1,4 +1,5 @@
-//! Acquiring a poisoned lock panics; in a process that called `abort_when_poisoned`, it aborts.
+//! Tests that acquiring a poisoned lock panics, or aborts in a process that called
+//! `abort_when_poisoned`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
@@ -67,12 +68,13 @@ fn locks_lock_and_conditions_wake() {
         while *value == 0 {
             value = condition.wait(value);
         }
-        assert!(mutex.try_lock().is_none(), "another guard is alive");
+        assert!(mutex.try_lock().is_none(), "another guard holds the lock");
     });
     assert_eq!(mutex.into_inner(), 1);
 }
 
-/// The child process that the next test starts. Does nothing without the environment variable.
+/// Runs in the child process that the next test starts. Does nothing without the environment
+/// variable.
 #[test]
 fn aborts_by_a_poisoned_lock() {
     if std::env::var_os(ENDS).is_some() {

@@ -1,5 +1,5 @@
-//! The AWS SDK for Rust: waiters, paginators, typed errors, transactions with their reasons,
-//! statements. `tests/clients/run` runs it.
+//! A test with the AWS SDK for Rust: waiters, paginators, typed errors, transactions with
+//! cancellation reasons, statements. `tests/clients/run` runs this test.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -1,6 +1,6 @@
-//! The archive in use: it is read, restored from, compacted and erased from, and its records are
-//! redelivered from the beginning of the stream. After each step it contains the same rows, once
-//! each.
+//! Tests of the archive: rows are read, restored, compacted and erased, and the stream's records
+//! are redelivered from the beginning. After each step the archive contains the right rows, each
+//! once.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,10 +15,10 @@ use crate::process::{Up, binary, wait_for, weir};
 /// The project's declared columns, and a discovered column for every other attribute.
 const COLUMNS: &str = "ArchiveColumns=info.rating:decimal(4,1),info.release_date:string,*";
 const LIMIT: Duration = Duration::from_secs(90);
-/// Films that expire, in addition to those of the cases below.
+/// The number of films that expire, in addition to the films of the cases below.
 const FILMS: usize = 30;
 
-/// Runs a verb of `weir archive` and returns the objects on its lines.
+/// Runs a verb of `weir archive`, and returns the JSON objects that it prints, one per line.
 fn archive(up: &Up, arguments: &[&str]) -> Vec<Value> {
     let all = [&["archive"], arguments].concat();
     let output = weir(up.folder.path(), &all);
@@ -28,7 +28,7 @@ fn archive(up: &Up, arguments: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Returns all rows; none while there is no archive yet.
+/// Returns all rows of the archive; an empty list while there is no archive yet.
 fn rows(up: &Up) -> Vec<Value> {
     parquet_rows::of_table(up, "movies")
 }
@@ -44,7 +44,8 @@ fn wait_for_rows(up: &Up, count: usize) -> Vec<Value> {
     wait_for(&format!("{count} rows"), LIMIT, || Some(rows(up)).filter(|r| r.len() == count))
 }
 
-/// Compares stream and archive, which must be equal, and returns the report.
+/// Runs `weir archive check`, which must find no difference between stream and archive, and returns
+/// its report.
 fn check(up: &Up) -> Value {
     archive(up, &["check", "--table", "movies"]).remove(0)
 }
@@ -54,7 +55,7 @@ fn seconds(up: &Up) -> u64 {
     body["now_ms"].as_u64().unwrap() / 1000
 }
 
-/// Returns a time to live.
+/// Returns an expiry time that is `more` seconds in the future, as an attribute value.
 fn in_seconds(up: &Up, more: u64) -> Value {
     json!({"N": (seconds(up) + more).to_string()})
 }
@@ -74,12 +75,12 @@ fn get(up: &Up, title: &str) -> Value {
     up.store.ok("GetItem", &request)["Item"].clone()
 }
 
-/// Expires everything with at most an hour left, and waits until it is deleted.
+/// Expires all items that expire within an hour, and waits until `left` items remain.
 fn expire(up: &Up, left: usize) {
     expire_within(up, 2 * 3600, left);
 }
 
-/// Advances the clock, and waits until this many items are left.
+/// Advances the clock by `seconds`, and waits until `left` items remain.
 fn expire_within(up: &Up, seconds: u64, left: usize) {
     up.store.advance_clock(seconds * 1000);
     wait_for("the items to expire", LIMIT, || {
@@ -90,7 +91,8 @@ fn expire_within(up: &Up, seconds: u64, left: usize) {
 #[test]
 fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once() {
     let mut up = Up::start(&["--duplicate-deliveries", "--parameter", COLUMNS]);
-    // Everything below happens in the first minutes of an hour, because parts belong to hours.
+    // The following steps happen in the first minutes of an hour, because each part of the archive
+    // belongs to an hour.
     up.store.advance_clock((3600 - seconds(&up) % 3600) * 1000);
     let soon = in_seconds(&up, 3600);
     for film in 0..FILMS {
@@ -108,7 +110,7 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     let archived = wait_for_rows(&up, FILMS + 3);
     check_odd_films(&archived);
     places(&up);
-    // In the same hour, but in another part.
+    // This item is archived in the same hour, but in another part.
     put(&up, "Later", &json!({"expires_at": in_seconds(&up, 60)}));
     expire_within(&up, 120, 0);
     let archived = wait_for_rows(&up, FILMS + 4);
@@ -123,7 +125,8 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     let left = erase(&up, &archived);
     let left = restore_and_erase(&up, &left);
 
-    // From the beginning of the stream again, as after a mapping was deleted and created again.
+    // The stream is delivered again from its beginning, as after a mapping was deleted and
+    // recreated.
     assert!(up.process.interrupt());
     drop(up.process);
     fs::remove_dir_all(up.folder.path().join(".weir/up/checkpoints")).unwrap();
@@ -140,8 +143,8 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     assert_eq!((&equal["erased"], &equal["restored"]), (&json!(3), &json!(3)));
 }
 
-/// Checks that a folder takes precedence over environment variables, DuckDB gets files, and a key
-/// is the table's.
+/// Checks that a folder takes precedence over environment variables, that DuckDB gets file names,
+/// and that the key attributes are the table's.
 fn places(up: &Up) {
     let (folder, s3) = (up.folder.path(), up.path("s3"));
     let mut list = binary("weir");
@@ -201,20 +204,20 @@ fn check_odd_films(rows: &[Value]) {
     assert_eq!(item["n"]["N"], "12345678901234567890.123456789");
     assert_eq!((&item["b"]["B"], &item["z"]["NULL"]), (&json!("AAEC"), &json!(true)));
     assert_eq!((&item["ns"]["NS"], &item["l"]["L"][0]["N"]), (&json!(["1", "2.5"]), &json!("0")));
-    // Discovered columns; an attribute of two types has two.
+    // These columns are discovered. An attribute with values of two types has two columns.
     assert_eq!((&all["f_bool"], &all["title_s"]), (&json!(false), &json!("other")));
-    // With the precision of this test's JSON parser; the item next to it has every digit.
+    // This value has the precision of this test's JSON parser. The item has every digit.
     assert_eq!(all["n_n"].as_f64(), Some(12_345_678_901_234_567_890.123_456_789), "{all}");
     assert_eq!(all["ss_ss"], r#"["a","b"]"#);
     assert!(all.get("info_m").is_none_or(Value::is_null) && !words["info_m"].is_null());
 }
 
-/// Restores by key, by condition and by prefix; puts an item only where none exists, with a mark,
-/// and does not archive that item again when it expires unchanged.
+/// Checks restoring by key, by condition and by prefix. A restored item is put only if no item
+/// exists, and has a mark. If it expires unchanged, it is not archived again.
 fn restore(up: &Up, archived: &[Value]) {
     put(up, "Film 2", &json!({"n": {"N": "-2"}}));
     let titles = ["--begins-with", "title=Film 2"];
-    // Film 2 and 20 to 29.
+    // The prefix selects film 2 and the films 20 to 29.
     let dry = archive(up, &[&["restore"], &titles[..], &["--dry-run"]].concat()).remove(0);
     assert_eq!((&dry["rows"], &dry["restored"]), (&json!(11), &json!(0)), "{dry}");
     let would = ["would_restore", "kept_as_they_are", "written_by_others"].map(|name| &dry[name]);
@@ -231,7 +234,7 @@ fn restore(up: &Up, archived: &[Value]) {
 
     restore_for_an_hour(up, "Film 5", &[]);
     restore_for_an_hour(up, "Film 6", &[]);
-    // Changed after it was restored: it is archived like any other item.
+    // An item that is changed after it was restored is archived like any other item.
     let change = json!({
         "TableName": "movies", "Key": key("Film 6"), "UpdateExpression": "SET n = :n",
         "ExpressionAttributeValues": {":n": {"N": "66"}},
@@ -258,8 +261,9 @@ fn restore_for_an_hour(up: &Up, title: &str, from: &[&str]) {
 }
 
 /// Checks that an item that was restored from the archive is not archived again when it expires
-/// unchanged, also if its row was erased meanwhile. An item from a copy of the archive is, because
-/// its archive is unknown. Returns the content of the archive afterwards.
+/// unchanged, even if its row was erased in the meantime. An item that was restored from a copy of
+/// the archive is archived again, because its archive is unknown. Returns the content of the
+/// archive afterwards.
 fn restore_and_erase(up: &Up, left: &BTreeSet<String>) -> BTreeSet<String> {
     restore_for_an_hour(up, "Film 5", &[]);
     restore_for_an_hour(up, "Film 7", &[]);
@@ -293,8 +297,8 @@ fn wait_for_the_end(up: &Up) {
     });
 }
 
-/// Checks that the two parts of the first hour become one object with the same rows and their
-/// lineage, and a second run has nothing to do.
+/// Checks that compaction turns the two parts of the first hour into one object with the same rows
+/// and their lineage, and that a second run changes nothing.
 fn compact(up: &Up, archived: &[Value]) {
     let arguments = ["compact", "--table", "movies", "--nothing-is-archiving"];
     let done = archive(up, &arguments).remove(0)["compacted"].clone();
@@ -312,13 +316,14 @@ fn compact(up: &Up, archived: &[Value]) {
     check(up);
 }
 
-/// Erases both versions of one film with a receipt that contains no key. Returns what is left.
+/// Erases both versions of one film with a receipt that contains no key. Returns the remaining
+/// rows.
 fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     let subject = key("Film 6").to_string();
     let unsure = ["erase", "--table", "movies", "--equals", &subject];
     let dry = archive(up, &[&unsure[..], &["--dry-run"]].concat()).remove(0);
     assert_eq!((&dry["rows"], &dry["objects"]), (&json!(2), &json!(2)), "{dry}");
-    // Without a terminal to ask, the confirmation must be a flag.
+    // Without a terminal for the question, the confirmation must be a flag.
     refused(up, &unsure, 4, "erases 2 rows of `movies`");
     let other = ["erase", "--table", "moviez", "--equals", &subject, "--yes"];
     refused(up, &other, 4, "has no table `moviez`; tables are movies");
@@ -345,7 +350,7 @@ fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     left
 }
 
-/// Returns the rows that an answer counts, from the receipt that it names.
+/// Returns the erased rows from the receipt that an answer refers to.
 fn erased(up: &Up, answer: &Value) -> BTreeSet<String> {
     let receipt = up.path("s3").join("archive-bucket").join(answer["receipt"].as_str().unwrap());
     let receipt: Value = serde_json::from_str(&fs::read_to_string(receipt).unwrap()).unwrap();
@@ -355,7 +360,8 @@ fn erased(up: &Up, answer: &Value) -> BTreeSet<String> {
     named
 }
 
-/// Runs a verb of `weir archive` that must change nothing and report why.
+/// Runs a verb of `weir archive` that must fail with this exit code and message, and change
+/// nothing.
 fn refused(up: &Up, arguments: &[&str], code: i32, words: &str) {
     let output = weir(up.folder.path(), &[&["archive"], arguments].concat());
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,5 +1,5 @@
-//! Invalid input is rejected with a message that names it, over the network and on the command
-//! line, and causes no loss of data.
+//! Tests that invalid input over the network and on the command line is rejected with a message
+//! that identifies it, and causes no loss of data.
 
 use std::fs;
 use std::net::TcpListener;
@@ -24,11 +24,12 @@ fn put(item: &serde_json::Value) -> Vec<u8> {
 
 /// Returns a `PutItem` of an item of this many bytes, as DynamoDB counts them.
 fn item_of_bytes(bytes: usize) -> Vec<u8> {
-    // p + big + d: five bytes besides the text.
+    // The names and the key take five bytes: `p`, `big` and `d`.
     put(&json!({"p": {"S": "big"}, "d": {"S": "x".repeat(bytes - 5)}}))
 }
 
-/// Returns operation, body, error type, and a part of the message of invalid requests.
+/// Returns invalid requests: for each the operation, the body, the expected error type, and a part
+/// of the expected message.
 fn wrong_requests() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
     let digits = "1".repeat(39);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)).into_bytes();
@@ -127,7 +128,7 @@ fn a_port_in_use_and_a_folder_in_use_are_named() {
         "{said}"
     );
 
-    // Before anything is built: this template's function has no sources.
+    // The limit is reported before the build: this template's function has no sources.
     fs::write(folder.path().join("template.yaml"), UNBUILDABLE).unwrap();
     for flag in ["--port", "--s3-port", "--invoke-port"] {
         let mut flags = vec!["up", "--port", "0", "--s3-port", "0"];

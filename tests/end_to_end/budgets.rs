@@ -1,8 +1,9 @@
-//! Memory and threads of the real processes while many clients send at once.
+//! Tests of the memory and threads of the real processes while many clients send requests
+//! simultaneously.
 //!
-//! Goal: the bounds that `docs/reference/network-access.md` names hold, and every client gets an answer.
-//! Method: bodies of 10 to 16 MB on a hundred connections, and two hundred requests whose
-//! bodies do not end; the kernel's numbers in `/proc/PID/status`.
+//! Goal: the limits in `docs/reference/network-access.md` hold, and every client gets an answer.
+//! Method: bodies of 10 to 16 MB on a hundred connections, and two hundred requests whose bodies do
+//! not end. The test reads the kernel's numbers in `/proc/PID/status`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,30 +16,31 @@ use serde_json::{Value, json};
 use crate::process::{LocalStore, Process, Up, wait_for};
 use crate::wire::Endpoint;
 
-/// Connections that send large bodies at once.
+/// The number of connections that send large bodies simultaneously.
 const CLIENTS: usize = 100;
-/// Size of a body in bytes, the maximum of DynamoDB.
+/// The size of a body in bytes, DynamoDB's maximum.
 const BODY_BYTES: usize = 16 * 1024 * 1024;
-/// Items of a batch, the maximum of DynamoDB.
+/// The number of items in a batch, DynamoDB's maximum.
 const BATCH: usize = 25;
-/// The most memory of the process, in kB, as documented.
+/// The maximum memory of the process in kB, as documented.
 const MEMORY_KB_MAX: u64 = 1_600_000;
-/// Requests to each port whose body does not end.
+/// The number of requests to each port whose body does not end.
 const SLOW: usize = 100;
-/// Threads that a process with three nodes has for them, more than documented.
+/// The maximum number of threads of an idle process with three nodes, in addition to one thread per
+/// processor. It is higher than documented.
 const OWN_THREADS_MAX: usize = 40;
-/// Threads that slow requests may add to an idle process: half of the requests to one port. A busy machine
-/// needs some of them for the files that the requests create.
+/// The maximum number of threads that slow requests may add to an idle process: half of the
+/// requests to one port. A busy machine needs some threads for the files that the requests create.
 const SLOW_THREADS_MAX: usize = SLOW / 2;
 
-/// Returns a number of a process from its `/proc/PID/status`.
+/// Returns the number under a name in a process's `/proc/PID/status`.
 fn number_of(process: &Process, name: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap().split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Sends a request on a connection of its own, and returns the status and the answer.
+/// Sends a request on a new connection, and returns the status and the answer.
 fn send(address: &str, operation: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(900))).unwrap();
@@ -63,7 +65,8 @@ struct Kind {
     part: &'static str,
 }
 
-/// Returns requests that are accepted and refused, with a few large values and with many small ones.
+/// Returns kinds of requests, some accepted and some rejected, with a few large values or with many
+/// small values.
 fn kinds() -> [Kind; 5] {
     let puts = |bytes: usize| -> Vec<Value> {
         let text = "x".repeat(bytes);
@@ -108,7 +111,8 @@ fn large_bodies_on_many_connections_stay_within_the_memory() {
                 let kind = match number % 50 {
                     24 => &kinds[3],
                     49 => &kinds[4],
-                    // Each of these waits for three disks, so there are fewer of them.
+                    // Each of these requests waits for three disks, so only every fifth request is
+                    // of this kind.
                     place if place % 5 == 0 => &kinds[2],
                     _ => &kinds[number % 2],
                 };
@@ -117,7 +121,7 @@ fn large_bodies_on_many_connections_stay_within_the_memory() {
             .collect();
         for (kind, answer) in started {
             let (status, text) = answer.join().unwrap();
-            // The disk of a busy machine may not take every write in time.
+            // The disk of a busy machine may not complete every write in time.
             if status == 500 && kind.status == 200 && kind.operation != "GetItem" {
                 continue;
             }
@@ -177,11 +181,11 @@ fn slow_requests_hold_no_thread() {
     let to_store = begin_slow(up.store.address(), |_| format!("POST / HTTP/1.1\r\n{target}"));
     let most = threads();
     println!("threads: {idle} idle, {most} with slow requests");
-    // A thread that created a file and has nothing more to do ends after ten seconds.
+    // A thread that created a file ends after it was idle for ten seconds.
     wait_for("threads to end", Duration::from_secs(25), || {
         (threads() <= idle + SLOW_THREADS_MAX).then_some(())
     });
-    // Other clients are served meanwhile.
+    // Other clients are served in the meantime.
     answer_others(&up.store, s3);
     drop((to_s3, to_store));
 }

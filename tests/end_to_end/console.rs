@@ -1,4 +1,4 @@
-//! A client of the console, as a browser without a script and as a program.
+//! A client of the console, which behaves like a browser without scripts or like a program.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ const PAGE_BYTES_MAX: usize = 60 * 1024;
 /// A response.
 pub(crate) struct Response {
     pub(crate) status: u16,
-    /// The head, in lower case.
+    /// The head of the response, in lower case.
     pub(crate) head: String,
     pub(crate) body: String,
 }
@@ -51,7 +51,7 @@ impl Console {
         stream
     }
 
-    /// Sends a request with more headers.
+    /// Sends a request with these additional headers.
     pub(crate) fn request(
         &self,
         method: &str,
@@ -66,7 +66,8 @@ impl Console {
         Response { status, head: head.to_lowercase(), body: body.to_owned() }
     }
 
-    /// Returns a page, which must be small, and have the headers and no inline style or script.
+    /// Returns a page. Checks that it is small, has the security headers, and has no inline style
+    /// or script.
     pub(crate) fn page(&self, path: &str) -> String {
         let Response { status, head, body } = self.request("GET", path, &[], "");
         assert_eq!(status, 200, "{path}: {body}");
@@ -82,7 +83,7 @@ impl Console {
         body
     }
 
-    /// Returns the JSON twin of a page.
+    /// Returns the JSON version of a page.
     pub(crate) fn twin(&self, path: &str) -> Value {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let response = self.request("GET", &format!("{path}.json?{query}"), &[], "");
@@ -90,7 +91,7 @@ impl Console {
         serde_json::from_str(&response.body).unwrap()
     }
 
-    /// Returns the token in a page with a form.
+    /// Returns the form token of a page.
     pub(crate) fn token(&self, page: &str) -> String {
         let page = self.page(page);
         let (_, behind) = page.split_once("name=\"token\" value=\"").unwrap();
@@ -125,7 +126,7 @@ impl Console {
     }
 }
 
-/// Percent-encodes a text for a query.
+/// Percent-encodes a string for a query.
 pub(crate) fn encoded(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte.is_ascii_alphanumeric() {

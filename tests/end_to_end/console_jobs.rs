@@ -1,5 +1,5 @@
-//! The console's pages Migrations, Archive, Versions, Counters and Copies, asked as a browser and as a program
-//! asks them, from a real `weir up`.
+//! Tests of the console's pages Migrations, Archive, Versions, Counters and Copies, requested by a
+//! browser and by a program, from a real `weir up`.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -102,7 +102,8 @@ fn until_phase(console: &Console, phase: &str) {
     wait_for(phase, LIMIT, || (console.twin("/migrations/move")["phase"] == phase).then_some(()));
 }
 
-/// Returns the verbs of a twin that have a button, and those that are commands.
+/// Returns the verbs of a page's JSON version that have a button, and the verbs that are only
+/// commands.
 fn verbs(twin: &Value) -> (Vec<String>, Vec<String>) {
     let actions = twin["actions"].as_array().unwrap().iter();
     let (buttons, commands): (Vec<&Value>, Vec<&Value>) =
@@ -125,7 +126,7 @@ fn paused_and_resumed(console: &Console, page: &str) {
     for part in ["aria-current=\"step\"", "2 allowed", "&lt;b&gt;Tom", "started by an operator"] {
         assert!(html.contains(part), "{part}\n{html}");
     }
-    // Without the token nothing changes, and what has no button has no action.
+    // Without the token nothing changes, and a verb without a button has no action.
     assert_eq!(console.request("POST", "/migrations/move/pause", &[], "back=/").status, 403);
     assert_eq!(console.press(page, "/migrations/move/cutover", "").status, 404);
     assert_eq!(console.press(page, "/migrations/move/throttle", "rate=fast").status, 400);
@@ -145,7 +146,8 @@ fn paused_and_resumed(console: &Console, page: &str) {
     assert_eq!(console.twin(page)["paused"], false);
 }
 
-/// After a comparison without differences, and once the streams were read, a cut-over is safe.
+/// Waits until a cut-over is safe: after a comparison without differences, when the streams are
+/// read.
 fn safe_to_cut_over(console: &Console, page: &str) {
     let twin = wait_for("the streams to be read", LIMIT, || {
         let twin = console.twin(page);
@@ -205,7 +207,7 @@ fn counters(up: &Up, console: &Console) {
         (counter["total"] == "7").then_some(counter)
     });
     assert_eq!((&counter["sum"], &counter["difference"]), (&json!("7"), &Value::Null));
-    // Another program writes the total.
+    // Another program changes the total.
     let update = json!({
         "TableName": "totals", "Key": {"counter": {"S": "poll"}},
         "UpdateExpression": "SET #t = :t", "ExpressionAttributeNames": {"#t": "total"},
@@ -252,9 +254,9 @@ fn copies(up: &Up, console: &Console) {
     let line = json!({"orderID": {"N": "1"}, "productID": {"N": "7"}});
     up.store.ok("PutItem", &json!({"TableName": "order-lines", "Item": line}));
     product("Chai & <Co>");
-    // Each change of the origin begins its job again, so the page is read after the last one. A record of
-    // the copy can make the function write the values before the job visits the copy, so the table says
-    // how many copies the job wrote.
+    // Each change of the origin restarts its job, so the page is read after the last change. A
+    // record of the copy can make the function write the values before the job visits the copy.
+    // Therefore the number of copies that the job wrote is read from the table.
     let job = wait_for("the job", LIMIT, || {
         let job = up.store.scan("fan-out-jobs").into_iter().next()?;
         let is_last = job["values"]["M"]["productName"]["S"] == "Chai & <Co>";
@@ -332,7 +334,7 @@ fn erased(console: &Console) {
     let twin = console.twin(&preview);
     assert_eq!(twin["erasure"]["rows"], 1, "{twin}");
     assert!(console.page(&preview).contains("this would erase 1 row of `movies`"));
-    // The form has to repeat the table's name.
+    // The form must repeat the table's name.
     assert_eq!(console.press(&preview, "/archive/erase", &fields).status, 400);
     let confirmed = format!("{fields}&confirm=movies");
     let task = task_of(console, &console.press(&preview, "/archive/erase", &confirmed));

@@ -1,5 +1,5 @@
-//! The console's pages Pipelines, Stream, Record and Filter, asked as a browser and as a program, from a real
-//! `weir up` with a function that fails for some records.
+//! Tests of the console's pages Pipelines, Stream, Record and Filter, requested by a browser and by
+//! a program, from a real `weir up` with a function that fails for some records.
 
 use std::fs;
 use std::process::Command;
@@ -23,8 +23,8 @@ def handler(event, context):
     return {"batchItemFailures": []}
 "#;
 
-/// A table, a bucket, and three functions: one works, the filter of one is misspelt, the mapping of one is
-/// disabled.
+/// Creates a project with a table, a bucket, and three functions: one works, one has a misspelt
+/// filter, one has a disabled mapping.
 fn project() -> TempDir {
     let function = |name: &str, more: &str| {
         format!(
@@ -68,7 +68,7 @@ fn put(up: &Up, key: &str) {
     up.store.ok("PutItem", &json!({"TableName": "pets", "Item": {"id": {"S": key}}}));
 }
 
-/// Returns the mapping of a function in the JSON twin of Pipelines.
+/// Returns the mapping of a function in the JSON version of the page Pipelines.
 fn mapping(pipelines: &Value, function: &str) -> Value {
     let mappings = pipelines["mappings"].as_array().unwrap();
     let name = format!("{function}Pets");
@@ -85,7 +85,7 @@ fn the_console_shows_why_a_function_ran_or_did_not() {
     let console = Console::of(up.folder.path());
     switch_chaos(&console);
     put(&up, "good");
-    // In one batch with the other record, it would be discarded together with it.
+    // If both records were in one batch, this record would be discarded together with the other.
     wait_for("the first record to be delivered", LIMIT, || {
         let works = mapping(&console.twin("/pipelines"), "Works");
         (works["figures"]["delivered"] == 1).then_some(())
@@ -106,7 +106,7 @@ fn the_console_shows_why_a_function_ran_or_did_not() {
     refusals(&console, &bad);
 }
 
-/// Goal: faults can be switched off, so that the rest of the test is certain.
+/// Goal: injected faults can be switched off. The rest of the test then has a certain outcome.
 fn switch_chaos(console: &Console) {
     assert!(console.page("/pipelines").contains("Chaos on"));
     let answer = console.press("/pipelines", "/chaos", "to=off");
@@ -143,7 +143,8 @@ fn pipelines_page(console: &Console, twin: &Value) {
     assert!(figures["clock"].is_string(), "{figures}");
 }
 
-/// Returns the sequence number of the record that the function cannot process.
+/// Checks the page of the stream. Returns the sequence number of the record that the function
+/// cannot process.
 fn stream_page(console: &Console) -> String {
     let twin = console.twin("/stream?table=pets");
     let records = twin["records"].as_array().unwrap();
@@ -171,7 +172,8 @@ fn stream_page(console: &Console) -> String {
     bad["sequence"].as_str().unwrap().to_owned()
 }
 
-/// Goal: the page of a record says what `weir streams explain` says, and has the log of its attempt.
+/// Goal: the page of a record shows the same explanation as `weir streams explain`, and the log of
+/// the attempt.
 fn record_page(up: &Up, console: &Console, bad: &str) {
     let twin = console.twin(&format!("/stream/{bad}?table=pets"));
     let said = weir(up.folder.path(), &["streams", "explain", bad, "--output", "json"]);
@@ -235,7 +237,8 @@ fn clock(console: &Console) {
     assert!(wrong.status == 400 && wrong.body.contains("1h or 1d"), "{}", wrong.body);
 }
 
-/// Goal: another site, a wrong token and odd input change nothing, and are answered.
+/// Goal: requests from another site, with a wrong token or with invalid input change nothing, and
+/// get an answer.
 fn refusals(console: &Console, bad: &str) {
     let token = console.token("/pipelines");
     let form = ("Content-Type", "application/x-www-form-urlencoded");
@@ -266,7 +269,8 @@ fn refusals(console: &Console, bad: &str) {
     assert_eq!(console.request("HEAD", &format!("/stream/{bad}"), &[], "").status, 200);
 }
 
-/// Goal: for a store that runs elsewhere, the console reads, says what it cannot know, and writes nothing.
+/// Goal: for a store that another program runs, the console reads, shows which data is unavailable,
+/// and writes nothing.
 #[test]
 fn a_console_of_another_store_only_reads() {
     let folder = tempfile::tempdir().unwrap();
@@ -292,7 +296,7 @@ fn a_console_of_another_store_only_reads() {
     });
     let console = Console::at(&address);
     let page = console.page("/pipelines");
-    for part in ["cannot know", "flows", "weir up --store aws", "read-only"] {
+    for part in ["cannot show", "flows", "weir up --store aws", "read-only"] {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert!(!page.contains("name=\"token\"") && !page.contains(">still<"), "{page}");

@@ -1,4 +1,5 @@
-//! The console's pages of tables, items, partitions and the ring, asked as a browser and as a program do.
+//! Tests of the console's pages of tables, items, partitions and the ring, requested by a browser
+//! and by a program.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use crate::console::{Console, encoded};
 use crate::process::{LocalStore, Process, Up, binary, wait_for};
 use crate::wire::Endpoint;
 
-/// Sends an action as a program does; returns the status and the JSON.
+/// Sends an action as a program does, and returns the status and the JSON.
 fn act(console: &Console, path: &str, fields: &[(&str, &str)]) -> (u16, Value) {
     let pairs = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
     let body = pairs.collect::<Vec<_>>().join("&");
@@ -63,7 +64,7 @@ fn titles(console: &Console, query: &str) -> Vec<String> {
     items.iter().map(|item| item["title"]["S"].as_str().unwrap().to_owned()).collect()
 }
 
-/// One `weir up` for all that the pages of tables show and do.
+/// Goal: the pages of tables show and change tables and items. All cases share one `weir up`.
 #[test]
 fn the_console_shows_and_changes_tables() {
     let up = Up::start(&[]);
@@ -164,8 +165,8 @@ fn wrong_input(console: &Console) {
         ("/tables/films/items.csv?pk=abc", 400, "`abc` is not a number"),
         ("/tables/none", 404, "table `none` does not exist"),
         ("/tables/none/item?key=%7B%7D", 404, "table `none` does not exist"),
-        ("/tables/a%2F..%2Fclock", 400, "cannot be a table name"),
-        ("/partitions/..%2Fclock", 400, "cannot be a table name"),
+        ("/tables/a%2F..%2Fclock", 400, "is not a table name"),
+        ("/partitions/..%2Fclock", 400, "is not a table name"),
         ("/partitions/none", 404, "table `none` does not exist"),
         (
             "/tables/films/item?key=%7B%22year%22:1%7D",
@@ -184,7 +185,8 @@ fn wrong_input(console: &Console) {
     }
 }
 
-/// Names with quotes and tags, a name that ends like a JSON twin, a thousand attributes, and 400 KB.
+/// Checks items with quotes and tags in names, a name that ends like the URL of a page's JSON
+/// version, a thousand attributes, and 400 KB.
 fn odd_items(up: &Up, console: &Console) {
     let odd = "a.b_c-d.json";
     up.store.create_table(odd);
@@ -213,7 +215,7 @@ fn odd_items(up: &Up, console: &Console) {
     let filter = format!("{path}?filter={}&filter_value={}", encoded(name), encoded(text));
     let page = console.page(&filter);
     assert!(page.contains("1 item returned, 3 read"), "{page}");
-    // Among the columns of all items, the thousand attributes come before it.
+    // In the columns of all items, the thousand attributes precede this attribute.
     assert!(
         page.contains("it's &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot; &amp; more"),
         "{page}"
@@ -222,7 +224,10 @@ fn odd_items(up: &Up, console: &Console) {
     for (key, parts) in [
         (json!({"p": {"S": text}}), ["&lt;img src=x", "AAH/"]),
         (json!({"p": {"S": "wide"}}), ["More attributes", "attribute 0000"]),
-        (json!({"p": {"S": "big"}}), ["cut; the JSON has the whole value", "too large for a form"]),
+        (
+            json!({"p": {"S": "big"}}),
+            ["truncated; the JSON has the complete value", "too large for a form"],
+        ),
     ] {
         let page = console.page(&item_path("a%2Eb_c-d%2Ejson", &key));
         for part in parts {
@@ -232,7 +237,7 @@ fn odd_items(up: &Up, console: &Console) {
     let key = json!({"p": {"S": "big"}});
     let found = item_twin(console, "a%2Eb_c-d%2Ejson", &key);
     assert_eq!(found["item"], big);
-    // It does not fit the form of the page. A program sends it.
+    // The item is too large for the form of the page. A program sends it.
     let mut edited = big.clone();
     edited["more"] = json!({"BOOL": true});
     let token = console.token(&format!("{path}/item"));
@@ -269,14 +274,14 @@ fn changes(up: &Up, console: &Console) {
     assert_eq!(answer["message"], said);
     let (status, answer) = save(&token, read, &edited_text.replace("Rush", "Other"));
     assert_eq!(
-        (status, answer["message"].as_str().unwrap().contains("the key differs")),
+        (status, answer["message"].as_str().unwrap().contains("cannot be changed")),
         (400, true)
     );
     assert_eq!(item(&key), found["item"], "nothing was written yet");
 
     let (status, _) = save(&token, read, &edited_text);
     assert_eq!((status, item(&key)), (200, edited.clone()));
-    // Another client changed the item after the page was read: it was this test.
+    // This test, as another client, changed the item after the page was read.
     let (status, answer) = save(&token, read, &edited_text);
     assert_eq!((status, &answer["error"]), (409, &json!("Conflict")), "{answer}");
 
@@ -301,7 +306,7 @@ fn changes(up: &Up, console: &Console) {
     let read = item_twin(console, "films", &other)["read"].as_str().unwrap().to_owned();
     assert_eq!((delete(&read), item(&other)), (200, Value::Null));
 
-    // A browser is sent back to the page.
+    // A browser is redirected to the page.
     let body = format!("token={token}&item={}&back=%2Ftables%2Ffilms", encoded(&other.to_string()));
     let response = console.request("POST", "/tables/films/item/create", &[], &body);
     assert_eq!(response.status, 303, "{}", response.body);
@@ -330,7 +335,7 @@ fn partitions_and_ring(up: &Up, console: &Console) {
     let after = console.twin("/partitions/films");
     assert_eq!(after["partitions"].as_array().unwrap().len(), count + 1);
     assert!(console.page("/partitions").contains("/partitions/films"));
-    // The console samples the table by itself, and the map gets a line for the split.
+    // The console samples the table regularly, and the map gets a line for the split.
     let split = wait_for("a sample after the split", Duration::from_secs(60), || {
         let page = console.page("/partitions/films");
         page.contains(&format!("{count} partitions became {}", count + 1)).then_some(page)
@@ -372,7 +377,8 @@ fn deleted_table(up: &Up, console: &Console) {
     assert!(!console.page("/tables").contains(">films<"));
 }
 
-/// `weir console` on a store that goes away and comes back.
+/// Goal: `weir console` on another program's store only reads, and continues after the store was
+/// stopped and restarted.
 #[test]
 fn a_console_of_another_store_only_reads_and_survives_the_store() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! `kill -9` during writes: every acknowledged write exists afterwards.
+//! Test of `kill -9` during writes: every acknowledged write exists afterwards.
 //!
-//! This does not test power loss: the log's own tests cut the power of a simulated disk.
+//! This test does not cover power loss: the log's own tests cut the power of a simulated disk.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use serde_json::json;
 
 use crate::process::LocalStore;
 
-/// Processes that are killed one after the other, on one data directory.
+/// The number of processes that are killed one after the other, on one data directory.
 const CYCLES: u64 = 12;
 const WRITERS: u64 = 4;
-/// Time limit of a cycle's writes, on a busy machine.
+/// The time limit for the writes of a cycle, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn sum(counts: &[AtomicU64]) -> u64 {
@@ -24,7 +24,8 @@ fn sum(counts: &[AtomicU64]) -> u64 {
 #[test]
 fn acknowledged_writes_survive_kill_9() {
     let folder = tempfile::tempdir().unwrap();
-    // Per writer: every serial number below this one was acknowledged, each on its own item.
+    // For each writer: every serial number below this number was acknowledged. Each serial number
+    // has its own item.
     let acknowledged: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
     for cycle in 0..CYCLES {
         let mut store = LocalStore::start(folder.path());
@@ -64,7 +65,7 @@ fn acknowledged_writes_survive_kill_9() {
                     }
                 });
             }
-            // A different moment in each cycle, from the first writes on.
+            // The process is killed at a different moment in each cycle, from the first writes on.
             let enough = sum(&acknowledged) + 10 + 20 * cycle;
             let started = Instant::now();
             while sum(&acknowledged) < enough && started.elapsed() < LIMIT {

@@ -1,19 +1,19 @@
-//! The commands and flags in the documents exist in the help of the programs.
+//! Test that the commands and flags in the documents exist in the help of the programs.
 //!
-//! Only `--help` is run here; `documents` runs the commands of README.md and of the help.
+//! This test runs only `--help`; `documents` runs the commands of README.md and of the help.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::process::{binary, root};
 
-/// Returns the help of a program's verb; `None` if it has no such verb.
+/// Returns the help of a program's verb; `None` if the program has no such verb.
 fn help_of(program: &str, path: &[String]) -> Option<String> {
     let output = binary(program).args(path).arg("--help").output().unwrap();
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Returns whether a help names a verb or a flag.
+/// Returns whether a help contains a verb or a flag.
 fn names(help: &str, word: &str) -> bool {
     let is_end = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
     help.match_indices(word).any(|(place, _)| {
@@ -23,7 +23,7 @@ fn names(help: &str, word: &str) -> bool {
     })
 }
 
-/// Returns the commands in a text: in fences and between backticks.
+/// Returns the commands in a document: in code blocks and between backticks.
 fn commands_shown(text: &str) -> Vec<String> {
     let text = text.replace("\\\n", " ");
     let mut shown = Vec::new();

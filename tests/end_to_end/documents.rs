@@ -1,8 +1,9 @@
-//! Runs the commands of README.md and of every verb's help, one after the other in a shell next to
-//! a running `weir up`: a newcomer who copies one gets what the document promises.
+//! Test that runs the commands of README.md and of every verb's help, one after the other, in a
+//! shell next to a running `weir up`. A newcomer who copies a command gets the result that the
+//! document describes.
 //!
 //! Excluded are commands that run endlessly or for minutes: `up`, `demo` (which the checks before a
-//! change run separately) and commands that follow a stream; and programs of others.
+//! change run separately) commands that follow a stream, and third-party programs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,10 +18,10 @@ use serde_json::json;
 use crate::process::{Process, Up, binary, root, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(90);
-/// Time-out of one command. The slowest ones compile nothing and take a few seconds.
+/// The time-out of one command. Commands compile nothing, and the slowest take a few seconds.
 const COMMAND_LIMIT: Duration = Duration::from_secs(300);
 
-/// Examples that fail because something is missing, with their allowed exit codes and expected
+/// Examples that do not simply succeed in this test, with their allowed exit codes and expected
 /// messages.
 const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir streams explain 1000000000000002400005", &[1], "is in no stream"),
@@ -29,13 +30,14 @@ const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir archive get --key", &[0, 1], ""),
     ("weir logs archive --request 6c1f0d9c", &[1], "no line of request"),
     ("weir mcp --directory /srv/", &[1], "No such file or directory"),
-    // No order is archived here.
+    // In this test, no order is archived.
     ("weir archive erase --table orders", &[4], "has no table `orders`"),
     ("weir status --exit-code", &[0, 3], ""),
     // Examples that advance time by days let the stream trim changes before the function reads them.
     ("weir versions check --table movies", &[0, 3], ""),
-    // The folder of an export does not exist; slots that an example of `load` counted into remain.
+    // The folder of an export does not exist.
     ("AWSDynamoDB/", &[1], "AWSDynamoDB/"),
+    // Slots that an example of `load` has counted into remain.
     ("weir counters fold --to 5", &[0, 3], ""),
     // The examples of single verbs run after the migration has ended. The target contains what the
     // migration of this test copied.
@@ -75,11 +77,12 @@ gate_seconds: 1
 function_seconds: 20
 ";
 
-/// Commands that are not run here; the user's home is not changed.
+/// Commands that this test does not run. The user's home is not changed.
 const LEFT_OUT: &[&str] =
     &["weir up", "weir demo", "weir console", "--follow", "~/", "json --keep", "export --region"];
 
-/// The start of a migration with its workers, which runs concurrently with the commands after it.
+/// The command that starts a migration with its workers. It runs concurrently with the following
+/// commands.
 const WORKER: &str = "weir migrate start";
 
 #[test]
@@ -133,7 +136,7 @@ fn every_command_of_the_readme_and_of_the_help_works() {
     wait_for("the worker to end with its migration", LIMIT, || worker.has_ended().then_some(()));
 }
 
-/// Adapts a command of a document to this test.
+/// Returns a command of a document, adapted to this test.
 fn as_run_here(command: &str) -> String {
     let package = root().join("functions/processor");
     command
@@ -141,7 +144,7 @@ fn as_run_here(command: &str) -> String {
         .replace("2026-11-21T12:00:00Z", "$(date -u +%Y-%m-%dT%H:%M:%SZ)")
         // A number of votes that is small enough for a test.
         .replace("--votes 100000", "--votes 300")
-        // The sources are not in this folder.
+        // The sources of the functions are not in this folder.
         .replace("--local-workers 4", &format!("--local-workers 4 --package {}", package.display()))
 }
 
@@ -156,8 +159,8 @@ fn in_shell(folder: &Path, command: &str) -> Command {
     shell
 }
 
-/// Lets films expire, and waits until the archive has them. Earlier examples advance time by days, so the stream
-/// may have trimmed what expired before.
+/// Lets films expire, and waits until the archive contains them. Earlier examples advance time by
+/// days, so the stream may have trimmed films that expired earlier.
 fn archive_films(folder: &Path) {
     let expire = "weir load --table movies --format json movies.json --expires-in 60 --ttl-attribute expires_at \
                   && weir clock advance 2m && weir ttl sweep";
@@ -170,7 +173,7 @@ fn archive_films(folder: &Path) {
 /// Runs a command to its end, and returns its exit code and its standard error.
 ///
 /// # Panics
-/// When the command does not end in time: it belongs into [`LEFT_OUT`].
+/// When the command does not end in time. Add such a command to [`LEFT_OUT`].
 fn run(mut shell: Command, command: &str) -> (i32, String) {
     let mut child = shell
         .stdin(Stdio::null())
@@ -270,7 +273,7 @@ fn table(up: &Up, name: &str, key: &str, kind: &str) {
     up.store.ok("CreateTable", &table);
 }
 
-/// Returns the commands between a document's fences, with `weir` for `cargo run --`.
+/// Returns the commands in a document's code blocks, with `weir` in place of `cargo run --`.
 fn commands_of_blocks(text: &str) -> Vec<String> {
     let mut commands = Vec::new();
     for block in text.split("```").skip(1).step_by(2) {

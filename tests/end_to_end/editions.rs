@@ -1,5 +1,5 @@
-//! `weir editions` against a store: during prepare, publish and roll back, a reader always sees one
-//! whole edition.
+//! Tests of `weir editions` against a store: during prepare, publish and rollback, a reader always
+//! sees one complete edition.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A set of editions in a store.
+/// A set of editions in a store, and the commands on it.
 struct Editions<'f> {
     folder: &'f Path,
     url: String,
@@ -38,7 +38,8 @@ impl Editions<'_> {
         self.run(arguments).status.code().unwrap()
     }
 
-    /// Returns the `price` of all items in the current edition; a single value if it is whole.
+    /// Returns the `price` of all items in the current edition; a single value if the edition is
+    /// complete.
     fn price(&self) -> String {
         let dump = self.ok(&["dump"]);
         let items: Vec<Value> = dump.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
@@ -119,14 +120,15 @@ fn turn(editions: &Editions<'_>) {
     assert_eq!(editions.code(&["publish", "1"]), 4, "it is older than the current one");
     editions.ok(&["rollback"]);
     assert_eq!(editions.price(), "1.1");
-    // Repeated, as after a lost answer.
+    // The command is repeated, as after a lost answer.
     editions.ok(&["rollback"]);
     assert_eq!(editions.price(), "1.1");
     editions.ok(&["rollback", "--to", "2"]);
     editions.ok(&["rollback", "--to", "2"]);
     assert_eq!(editions.price(), "2.2");
 
-    // An incomplete edition cannot be published but pruned; the other two cannot be pruned.
+    // An incomplete edition can be pruned but not published. The other two editions cannot be
+    // pruned.
     for through in ["head -n 1; exit 3", "cat; echo '{\"id\":{\"N\":\"7\"}}'", "echo x"] {
         assert_eq!(editions.code(&["prepare", "--through", through]), 1, "{through}");
     }
@@ -158,7 +160,7 @@ fn a_concurrent_publication_is_not_undone() {
     let said = text(&refused.stderr);
     assert!(said.contains("prepared while edition 1 was current, and now edition 2 is"), "{said}");
     assert_eq!(editions.ok(&["dump"]), item("two"));
-    // Repeated, as after a lost answer.
+    // The command is repeated, as after a lost answer.
     editions.ok(&["publish", "2"]);
     editions.ok(&["rollback", "--to", "3"]);
     assert_eq!(editions.ok(&["dump"]), item("three"));

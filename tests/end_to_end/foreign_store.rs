@@ -1,6 +1,6 @@
-//! `weir up` on a store that it does not own. A `local-store` stands in for DynamoDB: it accepts
-//! only requests signed with its access key, and is found as the SDK finds AWS, by endpoint, region
-//! and credentials from the environment.
+//! Tests of `weir up` on a store that it does not own. A `local-store` is used in place of
+//! DynamoDB: it accepts only requests that are signed with its access key. `weir` finds it like
+//! AWS, by endpoint, region and credentials from the environment.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 const KEY: Key = ("AKIAEXAMPLE", "example/secret+key");
 const FLAGS: [&str; 6] = ["--store", "aws", "--region", "us-east-1", "--invoke-port", "0"];
 
-/// Starts a store that stands in for AWS, on a folder's data.
+/// Starts a store that is used in place of AWS, on a folder's data.
 fn stand_in(folder: &Path) -> LocalStore {
     let keys = folder.join("keys");
     let text = format!("[a]\naws_access_key_id={}\naws_secret_access_key={}\n", KEY.0, KEY.1);
@@ -28,7 +28,7 @@ fn stand_in(folder: &Path) -> LocalStore {
     store
 }
 
-/// Returns the message of `weir up` when it is refused.
+/// Returns the error message of `weir up`, which must fail.
 fn refusal(folder: &Path, url: &str, secret: &str) -> String {
     let mut up = binary("weir");
     up.args(["up", "--s3-port", "0", "--template"]).arg(root().join("template.yaml")).args(FLAGS);
@@ -55,7 +55,7 @@ fn undeployed_or_unsigned_requests_are_refused_without_effect() {
 
 #[test]
 fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
-    // The tables are deployed by an earlier `weir up`, whose data the stand-in uses.
+    // An earlier `weir up` deploys the tables. The store of this test uses its data.
     let folder = tempfile::tempdir().unwrap();
     let mut deployed = Up::start_in(folder, &[]);
     assert!(deployed.process.interrupt());
@@ -84,7 +84,7 @@ fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
         items.iter().any(|item| item["total"]["N"] == "2").then_some(())
     });
     assert!(up.process.log().contains("the functions write to real tables"));
-    // The outcome of a record is known here; advancing the clock of AWS is refused.
+    // The outcome of a record is known on this machine, but the clock of AWS cannot be advanced.
     let explained = weir(up.folder.path(), &["streams", "explain", "--last"]);
     assert!(explained.status.success(), "{}", String::from_utf8_lossy(&explained.stderr));
     let said = String::from_utf8_lossy(&explained.stdout).into_owned();
@@ -107,7 +107,7 @@ fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
     assert!(said.contains("uses AWS") && said.contains(&url), "{said}");
 }
 
-/// Returns a command's exit code and output on a store with these keys.
+/// Runs a command on a store with these keys, and returns its exit code and output.
 fn ended(folder: &Path, store: &Endpoint, arguments: &[&str]) -> (i32, String) {
     let ended = weir_on(store).args(arguments).current_dir(folder).output().unwrap();
     let said = [ended.stdout, ended.stderr].concat();
@@ -129,7 +129,7 @@ fn commands_sign_with_own_keys_where_a_store_verifies_them() {
     let own = |arguments: &[&str]| ended(folder.path(), &store.endpoint, arguments);
     let generate = ["counters", "generate", "--votes", "50", "--counters", "1", "--slots", "3"];
     let read = ["counters", "read", "g-1-0", "--how", "exact", "--slots", "3"];
-    // Missing keys and wrong keys are both refused.
+    // Missing keys and wrong keys are both rejected.
     let address = store.endpoint.address();
     let nobodys = Endpoint::new(address);
     let (code, said) = ended(folder.path(), &nobodys, &read);
@@ -143,7 +143,7 @@ fn commands_sign_with_own_keys_where_a_store_verifies_them() {
     assert_eq!(code, 0, "{said}");
     let (code, said) = own(&read);
     assert!(code == 0 && said.contains("g-1-0"), "{code}: {said}");
-    // Requests outside of the SDK are signed as well.
+    // Requests that do not use the SDK are also signed.
     let (code, said) = own(&["clock", "freeze"]);
     assert_eq!(code, 0, "{said}");
     let (code, said) = ended(folder.path(), &nobodys, &["clock", "resume"]);
@@ -152,7 +152,8 @@ fn commands_sign_with_own_keys_where_a_store_verifies_them() {
     assert_eq!(code, 0, "{said}");
 }
 
-/// As on AWS, a shard is read until fifty pages in succession were empty.
+/// Goal: a migration can be switched and reverted on a store that verifies keys. As on AWS, a shard
+/// is read until fifty successive pages were empty.
 #[test]
 fn a_migration_is_switched_and_switched_back_where_a_store_verifies_keys() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! Authentication and connection limits at every listener of the product.
+//! Tests of authentication and connection limits at every listener of the product.
 //!
-//! Goal: a page in a browser changes nothing at any listener; no client blocks others by idle
-//! connections; other users of the machine read nothing below `.weir`. Method: raw requests as a
-//! browser sends them, a thousand connections to a process that may open 256 files, and a walk over
-//! the folder.
+//! Goal: a page in a browser can change nothing at any listener, no client can block others by idle
+//! connections, and other users of the machine can read nothing below `.weir`. Method: raw requests
+//! as a browser sends them, a thousand connections to a process that may open 256 files, and a walk
+//! over the folder.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 use crate::process::{LocalStore, Process, Up, limited, wait_for};
 use crate::wire::Endpoint;
 
-/// Limit of the process's file descriptors.
+/// The limit of the process's file descriptors.
 const LIMIT: u32 = 256;
-/// Idle connections of a client.
+/// The number of idle connections of a client.
 const IDLE: usize = 1_000;
 
-/// Sends a raw request, and returns the status and the answer's text.
+/// Sends a raw request, and returns the status and the body of the answer.
 fn send(address: &str, head: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -36,7 +36,8 @@ fn send(address: &str, head: &str, body: &str) -> (u16, String) {
     (text.split(' ').nth(1).unwrap().parse().unwrap(), text)
 }
 
-/// Returns an environment variable of a function of this `weir up`, once one runs.
+/// Waits until a function of this `weir up` runs, and returns an environment variable of its
+/// process.
 fn variable_of_function(store: &str, name: &str) -> String {
     wait_for("a function to run", Duration::from_secs(60), || {
         for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -87,7 +88,7 @@ fn no_listener_takes_what_a_page_in_a_browser_sends() {
     let functions = running["functions"].as_object().unwrap();
     let function = functions.values().next().unwrap().as_str().unwrap();
     let invoke = format!("/2015-03-31/functions/{function}/invocations");
-    // Whatever the function answers, its process is running afterwards.
+    // After this request, the function's process is running, even if the function fails.
     send(&lambda, &format!("POST {invoke} HTTP/1.1\r\nHost: {lambda}"), "{}");
     let runtime = variable_of_function(&store, "AWS_LAMBDA_RUNTIME_API");
     let delete = r#"{"TableName":"victims","Key":{"p":{"S":"here"}}}"#;
@@ -120,8 +121,8 @@ fn no_listener_takes_what_a_page_in_a_browser_sends() {
     }
     assert_eq!(send(&s3, &format!("GET {object} HTTP/1.1\r\nHost: {s3}"), "").0, 200);
     assert_eq!(up.store.scan("victims").len(), 1);
-    // The same requests from a program succeed, so the refusals above are due to the headers that a
-    // browser adds.
+    // The same requests from a program succeed, so the requests above were rejected because of the
+    // headers that a browser adds.
     for (listener, request, extra, body) in &requests {
         let head = format!("{request} HTTP/1.1\r\nHost: {listener}{extra}");
         let (status, text) = send(listener, &head, body);
@@ -227,7 +228,7 @@ fn idle_connections_to_any_listener_leave_the_store_of_weir_up_alone() {
     assert!(!log.contains("Too many open files"), "{log}");
 }
 
-/// Validates `limited`: a limit that is too low is refused with an instruction.
+/// Goal: a limit that is too low is rejected with an instruction. This also validates `limited`.
 #[test]
 fn a_limit_that_is_too_low_is_named() {
     let folder = tempfile::tempdir().unwrap();

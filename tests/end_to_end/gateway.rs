@@ -1,13 +1,14 @@
-//! A gateway before a store: it refuses the operations that only our store has, and counts writes.
+//! A gateway in front of a store. It rejects the operations that only this project's store has, and
+//! counts writes.
 //!
-//! The gateway reads one request per connection and changes nothing else.
+//! The gateway reads one request per connection, and forwards all other requests unchanged.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Operations that write.
+/// The operations that write.
 const WRITES: [&str; 9] = [
     "putitem",
     "updateitem",
@@ -20,7 +21,7 @@ const WRITES: [&str; 9] = [
     "updatetimetolive",
 ];
 
-/// Listens until the test ends.
+/// A gateway that listens until the test ends.
 pub(crate) struct Gateway {
     pub(crate) url: String,
     writes: Arc<AtomicU64>,
@@ -28,7 +29,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts a gateway before the store at `address`.
+    /// Starts a gateway in front of the store at `address`.
     pub(crate) fn before(address: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -46,12 +47,13 @@ impl Gateway {
         Self { url, writes, refused }
     }
 
-    /// Returns the number of writes so far.
+    /// Returns the number of writes since the start.
     pub(crate) fn writes(&self) -> u64 {
         self.writes.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of requests so far that only our store could have answered.
+    /// Returns the number of rejected requests, which only this project's store could have
+    /// answered.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! `local-store status --hot`: the partitions and keys with the most requests.
+//! Test of `local-store status --hot`, which shows the partitions and keys with the most requests.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn status(store: &LocalStore, flags: &[&str]) -> String {
     String::from_utf8(ended.stdout).unwrap()
 }
 
-/// The most frequently written key is shown as text and as JSON, for users who try out write
+/// Goal: the most frequently written key is shown as text and as JSON, for users who try out write
 /// sharding.
 #[test]
 fn the_hottest_key_and_its_partition_are_shown() {

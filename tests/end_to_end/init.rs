@@ -1,5 +1,5 @@
-//! `weir init`: each kind of project, for tables of several shapes, is checked without a warning, and its
-//! own script `test` passes.
+//! Tests of `weir init`: each kind of project, for tables of several shapes, passes `check` without
+//! a warning, and its own script `test` passes.
 //!
 //! Functions in Rust are compiled by `tests/cargo_lambda/run`, and the templates are linted by
 //! `tests/infra/run`.
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::process::{LocalStore, binary, weir};
 
-/// A shell in a folder, with `weir` on its path.
+/// Runs a command in a shell in a folder, with `weir` on its path.
 fn in_shell(folder: &Path, command: &str) -> Output {
     let weir = binary("weir");
     let bin = Path::new(weir.get_program()).parent().unwrap().to_owned();
@@ -43,7 +43,7 @@ fn passes(arguments: &str) {
     let tested = in_shell(folder.path(), "sh test");
     assert!(tested.status.success(), "{arguments}: {}", said(&tested));
     assert!(said(&tested).contains("\npassed: "), "{arguments}: {}", said(&tested));
-    // It works in a folder of its own, so a `weir up` of the project and its data are not touched.
+    // The test uses a separate folder, so a `weir up` of the project and its data are not changed.
     assert!(!folder.path().join(".weir").exists(), "{arguments}");
 }
 

@@ -1,6 +1,6 @@
-//! Handlers in Python and Node in `weir up`: records of a stream reach them, even under faults, after a
-//! change of the source, and after an error. If this machine lacks the interpreter of a language, the
-//! test skips that language with a message.
+//! Tests of handlers in Python and Node in `weir up`: records of a stream reach the handlers, even
+//! under faults, after a change of the source, and after an error. If this machine lacks the
+//! interpreter of a language, the test skips that language with a message.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::process::{Up, wait_for, weir};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Writes an item for each record by plain HTTP, so that no package is needed.
+/// A handler that writes an item for each record by plain HTTP, so that it needs no package.
 const PYTHON: &str = r#"
 import json, os, urllib.request
 MARK = "python"
@@ -66,7 +66,7 @@ export const handler = async (event) => {
 };
 "#;
 
-/// Runtime, program, file and code of each language whose interpreter is installed.
+/// Returns the runtime, program, file and code of each language whose interpreter is installed.
 fn languages() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
     let all = [
         ("Python", "python3", "python3.13", "app.py", PYTHON),
@@ -87,7 +87,8 @@ fn languages() -> Vec<(&'static str, &'static str, &'static str, &'static str)> 
     here
 }
 
-/// A folder with a template of two tables, and a function of each language on the stream of the first.
+/// Creates a folder with a template of two tables, and a function in each language on the stream of
+/// the first table.
 fn project() -> TempDir {
     let table = |name: &str, more: &str| {
         format!(

@@ -1,5 +1,5 @@
-//! `weir load` against a store: invalid lines are reported and set aside, and all others are loaded. A
-//! killed count that is repeated counts each line once.
+//! Tests of `weir load` against a store: invalid lines are reported and set aside, and all other
+//! lines are loaded. A count that was killed and repeated counts each line once.
 
 use std::fs;
 use std::path::Path;
@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::process::{LocalStore, Process, binary, wait_for, weir};
 use crate::wire::Endpoint;
 
-/// Lines that are counted: enough that a count takes some seconds.
+/// The number of lines that are counted: enough that a count takes some seconds.
 const LINES: u64 = 4_000;
-/// Number of loads that are ended early: the last one by Ctrl-C, the others by `kill -9`.
+/// The number of loads that are ended early: the last load by Ctrl-C, the others by `kill -9`.
 const ENDED_EARLY: u32 = 6;
-/// Maximum time in milliseconds between the first counted line of a load and its end.
+/// The maximum time in milliseconds from the first counted line of a load until it is ended.
 const MOMENTS_MS: u64 = 300;
 const LOAD_MAX: Duration = Duration::from_secs(120);
 
@@ -61,7 +61,7 @@ fn bad_lines_are_put_aside_with_their_reasons() {
 
     let array = r#"[{"p":"c"}]"#;
     fs::write(folder.path().join("things.json"), array).unwrap();
-    // An array is an array, regardless of the flag.
+    // An array is loaded as an array, with or without the flag.
     let begin = ["load", "--endpoint", &url, "--table", "things"];
     let loaded =
         weir(folder.path(), &[&begin[..], &["--format", "ndjson", "things.json"]].concat());
@@ -101,7 +101,7 @@ fn counted(endpoint: &Endpoint) -> u64 {
     endpoint.scan("votes").iter().filter_map(votes).sum()
 }
 
-/// Begins a count and ends it at a random moment while it counts. Returns what it printed.
+/// Begins a count and ends it at a random moment while it counts. Returns its output.
 fn ended_early(folder: &Path, arguments: &[&str], endpoint: &Endpoint, number: u32) -> String {
     let before = counted(endpoint);
     let mut command = binary("weir");

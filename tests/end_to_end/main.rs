@@ -1,6 +1,7 @@
-//! End to end: the real binaries as processes, over real sockets, with faults from outside.
+//! End-to-end tests: the real binaries run as processes and communicate over real sockets, with
+//! faults from outside.
 //!
-//! No crate of the product is linked here: the tests see only what a user can see.
+//! The tests link no crate of the product, so they see only what a user can see.
 
 #![expect(
     clippy::unwrap_used,
@@ -34,7 +35,7 @@ mod streams;
 mod tutorials;
 mod wire;
 
-// They need a running system, as users have.
+// These tests need a running system, like the users of the documents.
 mod documents;
 mod foreign_store;
 mod verbs;

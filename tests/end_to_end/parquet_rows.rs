@@ -9,12 +9,12 @@ use serde_json::{Map, Value, json};
 
 use crate::process::Up;
 
-/// Reads all rows of a table; none while there is no archive yet.
+/// Returns all rows of a table; an empty list while there is no archive yet.
 pub(crate) fn of_table(up: &Up, table: &str) -> Vec<Value> {
     let archive = up.folder.path().join(".weir/up/s3/archive-bucket/archive");
     let mut found = Vec::new();
     for path in files(&archive.join(format!("table={table}"))) {
-        // Compaction may have removed it meanwhile.
+        // Compaction may have removed the file in the meantime.
         let Ok(file) = File::open(&path) else { continue };
         let reader = SerializedFileReader::new(file).expect("a part is Parquet");
         let rows = reader.get_row_iter(None).expect("its schema is readable");

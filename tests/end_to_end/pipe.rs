@@ -1,4 +1,5 @@
-//! The whole pipeline under faults from outside: a missing bucket, a restart in the middle.
+//! Tests of the entire pipeline under faults from outside: a missing bucket, and a restart during
+//! processing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -55,7 +56,7 @@ fn a_missing_bucket_delays_the_archive_and_loses_nothing() {
     assert!(files[0].display().to_string().contains("/table=movies/dt="), "{files:?}");
 }
 
-/// Returns the totals table as counter and total.
+/// Returns the totals by counter, from the table `totals`.
 fn totals(up: &Up) -> BTreeMap<String, String> {
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let items = up.store.scan("totals");
@@ -79,7 +80,7 @@ fn shards_that_rotate_while_votes_arrive_lose_none() {
     let up = Up::start(&["--duplicate-deliveries"]);
     for round in 1..=4u64 {
         (0..20).for_each(|slot| vote(&up, slot));
-        // Shards are closed after four hours, and have children.
+        // Shards are closed after four hours, and get children.
         up.store.advance_clock(5 * 60 * 60 * 1000);
         let rotated = usize::try_from(4 * (round + 1)).unwrap();
         wait_for("the shards to rotate", LIMIT, || (shards(&up).len() == rotated).then_some(()));
@@ -102,7 +103,7 @@ fn split_widest(up: &Up) {
     let body = json!({"partition": widest["number"], "at": at.to_string()}).to_string();
     let path = "/_weir/partitions/votes/split";
     let split = up.store.request("POST", path, "", body.as_bytes()).unwrap();
-    // The chaos may just have split the same partition.
+    // The injected faults may have split the same partition just before.
     assert!([200, 409].contains(&split.status), "{}", split.body);
 }
 
@@ -118,7 +119,7 @@ fn partitions_that_split_while_votes_arrive_lose_none() {
     }
     let shards = shards(&up);
     let closed = shards.iter().filter(|shard| shard["open"] == false).count();
-    // The chaos splits further partitions.
+    // The injected faults split further partitions.
     assert!(closed >= 5, "{shards:?}");
     assert_eq!(shards.len(), 4 + 2 * closed, "each split closed one and opened two");
 }
@@ -150,7 +151,7 @@ fn a_second_up_finds_the_data_and_resumes() {
     });
     up.process.kill();
     drop(up.process);
-    // The last status of the killed process reported no problem, but must not be trusted.
+    // The last status of the killed process reported no problem, but the command must not trust it.
     let status = weir(up.folder.path(), &["status", "--exit-code"]);
     let said = String::from_utf8_lossy(&status.stderr).into_owned();
     assert_eq!(status.status.code(), Some(1), "{said}");
@@ -163,7 +164,7 @@ fn a_second_up_finds_the_data_and_resumes() {
     wait_for("30 votes", LIMIT, || (totals(&up) == expected("30")).then_some(()));
 }
 
-/// Returns the processes of the function `counters`, from its log.
+/// Returns the process ids of the function `counters`, from its log.
 fn instances(up: &Up) -> BTreeSet<String> {
     let log = fs::read_to_string(up.path("logs/CountersFunction.log")).unwrap_or_default();
     let processes = log.lines().filter_map(|line| line.split_once("\tProcess: "));

@@ -1,4 +1,4 @@
-//! Starts and ends the real binaries. Each test has its own folder and free ports.
+//! Processes of the real binaries. Each test has its own folder and uses free ports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::wire::Endpoint;
 
-/// Time-out for a process to answer on its port, on a busy machine.
+/// The time-out for a process to answer on its port, on a busy machine.
 const START_MAX: Duration = Duration::from_secs(120);
 
 pub(crate) fn root() -> PathBuf {
@@ -129,12 +129,12 @@ impl LocalStore {
         Self::start_with(folder, &[])
     }
 
-    /// Starts the store with more flags.
+    /// Starts the store with additional flags.
     pub(crate) fn start_with(folder: &Path, flags: &[&str]) -> Self {
         Self::run(folder, Self::command(folder, flags))
     }
 
-    /// Starts the store with more flags and at most `descriptors` open files and connections.
+    /// Starts the store with additional flags and at most `descriptors` open files and connections.
     pub(crate) fn start_limited(folder: &Path, flags: &[&str], descriptors: u32) -> Self {
         Self::run(folder, limited(&Self::command(folder, flags), descriptors))
     }
@@ -187,7 +187,7 @@ impl Up {
         Self { store: Endpoint::new(url.strip_prefix("http://").unwrap()), folder, process }
     }
 
-    /// Starts `weir up` on a store that the environment names.
+    /// Starts `weir up` on the store that environment variables specify.
     pub(crate) fn start_elsewhere(
         folder: TempDir,
         flags: &[&str],
@@ -230,7 +230,8 @@ impl Up {
     }
 }
 
-/// Returns `weir` for a store, which the environment names, with the store's keys.
+/// Returns a command of `weir` for a store, with the store's address and keys in environment
+/// variables.
 pub(crate) fn weir_on(store: &Endpoint) -> Command {
     let mut command = binary("weir");
     command.env("AWS_ENDPOINT_URL_DYNAMODB", format!("http://{}", store.address()));

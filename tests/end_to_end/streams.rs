@@ -1,5 +1,5 @@
-//! `weir streams tail` while the store's clock leaps: iterators expire, shards rotate and are
-//! trimmed.
+//! Tests of `weir streams tail` while the store's clock jumps: iterators expire, and shards rotate
+//! and are trimmed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,10 +34,10 @@ impl Tail {
         Self { process, shown }
     }
 
-    /// Returns how often each item was shown.
+    /// Returns the number of times that each item was shown.
     fn items(&self) -> BTreeMap<String, usize> {
         let text = fs::read_to_string(&self.shown).unwrap_or_default();
-        // The last line may be incomplete; messages are in the log.
+        // The last line may be incomplete. The log also contains messages.
         let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut items = BTreeMap::new();
         for record in records {
@@ -79,7 +79,7 @@ fn a_tail_shows_each_record_once_while_days_pass() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path());
     put(&store, "before");
-    // A record of the second in which a tail begins belongs to it.
+    // A tail also shows the records of the second in which it begins.
     store.endpoint.advance_clock(MINUTE_MS);
     let mut all = Tail::start(folder.path(), &store, "all", &["--from", "trim-horizon"]);
     let mut latest = Tail::start(folder.path(), &store, "latest", &[]);

@@ -1,8 +1,8 @@
-//! The tutorials, run from an empty folder: every command of a page in its order, and each line of
-//! output that the page shows.
+//! Tests of the tutorials. They run every command of a page in order, from an empty folder, and
+//! check each line of output that the page shows.
 //!
-//! `weir up` gets free ports and runs beside the commands that follow it; `weir status --exit-code` is
-//! repeated, as the pages say. Everything else is run as it is printed.
+//! `weir up` gets free ports and runs concurrently with the following commands. `weir status
+//! --exit-code` is repeated, as the pages instruct. All other commands run exactly as printed.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::process::{Process, binary, root, wait_for};
 
-/// Maximum number of commands of a tutorial that a beginner types without a break.
+/// The maximum number of commands in a tutorial that a beginner types without a break.
 const COMMANDS_MAX: usize = 10;
 const START_MAX: Duration = Duration::from_secs(120);
 const SETTLE_MAX: Duration = Duration::from_secs(60);
@@ -22,7 +22,8 @@ struct Step {
     shown: Vec<String>,
 }
 
-/// The steps of a page: commands are in fences without a language, output is in those with `text`.
+/// Returns the steps of a page. Commands are in code blocks without a language, and output is in
+/// code blocks with the language `text`.
 fn steps(page: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for block in page.split("```").skip(1).step_by(2) {
@@ -41,7 +42,7 @@ fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// Returns whether a line matches the line that a page shows, in which `…` stands for any text.
+/// Returns whether a line matches the line that a page shows, in which `…` matches any text.
 fn is_shown(line: &str, shown: &str) -> bool {
     let mut rest = line;
     shown.split('…').all(|piece| {

@@ -1,5 +1,5 @@
-//! A minimal client of DynamoDB's protocol: one request per connection, no SDK. It signs requests
-//! when it has an access key.
+//! A minimal client of DynamoDB's protocol, with one request per connection and without an SDK. It
+//! signs requests if it has an access key.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Returns the end of `__type`, after the `#`.
+    /// Returns the error's name: the part of `__type` after the `#`.
     pub(crate) fn error(&self) -> &str {
         let name = self.body["__type"].as_str().unwrap_or("");
         name.rsplit_once('#').map_or(name, |(_, error)| error)
@@ -81,8 +81,8 @@ impl Endpoint {
             self.address,
             body.len()
         );
-        // The response may arrive before the store has read the whole body; writing the rest of the
-        // body then fails.
+        // The response may arrive before the store has read the entire body. Writing the rest of
+        // the body then fails.
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).ok()?;
@@ -104,7 +104,7 @@ impl Endpoint {
         answer.body
     }
 
-    /// Creates a table with one key attribute `p` of type S.
+    /// Creates a table with the key attribute `p` of type S.
     pub(crate) fn create_table(&self, name: &str) {
         self.ok(
             "CreateTable",

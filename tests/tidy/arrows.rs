@@ -1,4 +1,4 @@
-//! The allowed dependencies between crates, checked with `cargo metadata`.
+//! A check of the allowed dependencies between crates, with `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::{assert_none, root};
 
-/// Every crate of this project, and the project's crates that it may use. The same as in
-/// ARCHITECTURE.md.
+/// Every crate of this project, and the project's crates that it may use. ARCHITECTURE.md has the
+/// same list.
 const ARROWS: [(&str, &[&str]); 25] = [
     ("locks", &[]),
     ("model", &[]),
@@ -73,7 +73,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
     ("tests", &[]),
 ];
 
-/// Crates that a pure or deterministic crate may not reach, not even indirectly.
+/// Crates that a pure or deterministic crate must not depend on, not even indirectly.
 const SHELL_ONLY: [&str; 9] = [
     "tokio",
     "hyper",
@@ -89,11 +89,12 @@ const SHELL_ONLY: [&str; 9] = [
 /// forbids them.
 pub(crate) const PURE: [&str; 7] =
     ["model", "rules", "control", "expression", "partition", "mapping", "design"];
-/// The same, except that it opens packages to find out how a function is built.
+/// A crate with the same restrictions, except that it opens packages to find out how a function is
+/// built.
 const ALMOST_PURE: &str = "template";
 
 pub(crate) fn metadata() -> Value {
-    // The registry has only the crates for this machine's target.
+    // The local registry contains only the crates for this machine's target.
     let rustc = Command::new("rustc").arg("-vV").output().expect("rustc runs");
     let version = String::from_utf8_lossy(&rustc.stdout).into_owned();
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");
@@ -107,8 +108,8 @@ pub(crate) fn metadata() -> Value {
     serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON")
 }
 
-/// Returns the packages of the workspace and the names of their direct dependencies, without those
-/// of tests.
+/// Returns the packages of the workspace and the names of their direct dependencies, without
+/// dependencies of tests.
 pub(crate) fn members(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
     let ids: BTreeSet<_> = metadata["workspace_members"]
         .as_array()

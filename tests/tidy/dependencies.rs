@@ -1,4 +1,5 @@
-//! Every direct dependency has a row in the decision record, with its purpose, and is used.
+//! A check that every direct dependency is used, and has a row with its purpose in the decision
+//! record.
 
 use std::path::Path;
 
@@ -8,8 +9,8 @@ use crate::{arrows, assert_none, files, read, root};
 
 const PAGE: &str = "docs/decisions/0011-dependencies.md";
 
-/// Returns the names of the libraries in the root's `[workspace.dependencies]`, without those of
-/// this repository, which have a path.
+/// Returns the names of the libraries in the root's `[workspace.dependencies]`, without the
+/// libraries of this repository, which have a path.
 fn declared(manifest: &str) -> Vec<&str> {
     let (_, section) = manifest.split_once("[workspace.dependencies]").expect("the section");
     let lines = section.lines().take_while(|line| !line.starts_with("[workspace.lints"));
@@ -29,7 +30,7 @@ fn every_dependency_has_its_reason() {
     assert_none(PAGE, &complaints);
 }
 
-/// Dependencies that no code names: they only set a feature of a dependency's dependency.
+/// Dependencies that are not used in code: they only enable a feature of an indirect dependency.
 const FEATURES_ONLY: [&str; 1] = ["regex_syntax"];
 
 #[test]
@@ -56,7 +57,8 @@ fn every_dependency_of_a_crate_is_used() {
     assert_none("remove these from Cargo.toml", &complaints);
 }
 
-/// Returns the name that code has for a package: that of its library, or the one that a manifest gives it.
+/// Returns the name of a package in code: the name of its library, or the name that a manifest
+/// gives it.
 fn library<'a>(metadata: &'a Value, name: &'a str) -> &'a str {
     let packages = metadata["packages"].as_array().unwrap().iter();
     let targets = packages.filter(|package| package["name"] == name);
@@ -68,7 +70,7 @@ fn library<'a>(metadata: &'a Value, name: &'a str) -> &'a str {
     targets.find(is_library).map_or(name, |target| target["name"].as_str().unwrap())
 }
 
-/// Whether `code` has `word` as a path or a macro of the dependency.
+/// Returns whether `code` uses `word` as a path or a macro of the dependency.
 fn is_named(code: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word).any(|(at, _)| {

@@ -1,11 +1,12 @@
-//! Errors say what the caller must do: a crate without `Result<_, String>` gets none again.
+//! A check of error types: only the listed crates may use `Result<_, String>`, because a typed
+//! error shows what the caller must do.
 
 use std::collections::BTreeMap;
 
 use crate::imports::{tokens, without_tests};
 use crate::{assert_none, files, read};
 
-/// Crates that still return a text as an error. A crate that leaves this list stays out of it.
+/// Crates that return strings as errors. A crate must not be added to this list.
 const REMAINING: [&str; 8] = [
     "functions/processor",
     "functions/rules",
@@ -27,7 +28,8 @@ fn text_errors(text: &str) -> usize {
         .count()
 }
 
-/// Returns the last of several generic arguments; `tokens` begin with their `<`.
+/// Returns the last generic argument if there are several; `tokens` begins with the `<` before
+/// them.
 fn last_argument(tokens: &[String]) -> Option<&[String]> {
     let (mut depth, mut begin) = (0_usize, None);
     for (place, token) in tokens.iter().enumerate() {
@@ -37,7 +39,8 @@ fn last_argument(tokens: &[String]) -> Option<&[String]> {
             ">" if is_arrow => {}
             ">" | ")" | "]" if depth == 1 => return begin.map(|begin| &tokens[begin..place]),
             ">" | ")" | "]" => depth -= 1,
-            // rustfmt ends the last of several lines with a comma, which begins no argument.
+            // If arguments are on several lines, rustfmt ends the last line with a comma, which
+            // begins no argument.
             "," if depth == 1 && tokens.get(place + 1).is_some_and(|next| next == ">") => {
                 return begin.map(|begin| &tokens[begin..place]);
             }

@@ -1,18 +1,19 @@
-//! Folders: how many source files each may have, and where a module with parts has its file.
+//! Checks of folders: the number of source files in a folder, and the position of the file of a
+//! module with parts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::{assert_none, files};
 
-/// Upper bound of source files in a folder, without those of its subfolders.
+/// The maximum number of source files in a folder, without the files of its subfolders.
 const FILES_MAX: usize = 25;
 
-/// Folders that may have more, each with its bound and the reason.
+/// Folders that may have more source files, each with its maximum and the reason.
 const LARGER: [(&str, usize, &str); 1] =
     [("local-store/server/src/api", usize::MAX, "one file for each operation")];
 
-/// Extensions of source files.
+/// The extensions of source files.
 const ENDINGS: [&str; 4] = ["rs", "py", "cjs", "sh"];
 
 /// Counts the source files of each folder.

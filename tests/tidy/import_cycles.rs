@@ -1,8 +1,8 @@
-//! Import cycles: files of a crate that import each other, directly or indirectly.
+//! A check for import cycles: files of a crate that import each other, directly or indirectly.
 //!
-//! A cycle may consist of a file and its parts: `foo/mod.rs` and files below `foo/`. There is no larger one.
-//! The crate's root counts as a file like any other: what it re-exports is below it, so a module must
-//! import an item from the file that defines it. `imports` reads the files.
+//! A cycle may consist only of a file and its parts: `foo/mod.rs` and files below `foo/`. The
+//! crate's root counts as a file like any other. It may re-export items of its modules, so a module
+//! must import an item from the file that defines it. `imports` reads the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ fn is_a_file_and_its_parts(cycle: &ImportCycle) -> bool {
     shortest.is_some_and(|top| !top.is_empty() && cycle.iter().all(|part| part.starts_with(top)))
 }
 
-/// Returns a shortest path from a module through its cycle back to itself.
+/// Returns a shortest path from a module through its cycle back to the same module.
 fn shortest_loop(graph: &Graph, cycle: &ImportCycle, start: &Module) -> Vec<Module> {
     let mut ways = vec![vec![start.clone()]];
     let mut seen = BTreeSet::new();
@@ -126,7 +126,8 @@ fn no_import_cycle_is_larger_than_a_file_and_its_parts() {
     assert_none("import cycles", &complaints);
 }
 
-/// Reads a crate of these files, each a path below `src/` and its text.
+/// Returns the import graph of a crate with these files, each with its path below `src/` and its
+/// text.
 fn graph(files: &[(&str, &str)]) -> Graph {
     let read = |path: &std::path::Path| {
         let found = files.iter().find(|(name, _)| path == PathBuf::from("src").join(name));
@@ -135,7 +136,7 @@ fn graph(files: &[(&str, &str)]) -> Graph {
     imports::graph_of(&read, &PathBuf::from("src/lib.rs"))
 }
 
-/// Returns the cycles of such a crate that are not a file and its parts.
+/// Returns the cycles in a crate with these files, without cycles of a file and its parts.
 fn large_cycles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     let large = large(&graph(files)).into_iter();
     large.map(|cycle| cycle.iter().map(|module| module.join("::")).collect()).collect()

@@ -1,9 +1,9 @@
-//! The imports of one crate's files, from their text: which module refers to which other.
+//! The import graph of one crate's files, from their text: the modules that each module refers to.
 //!
-//! It follows `mod` declarations from the crate's root and reads `use` items and paths in code that
-//! begin with `crate`, `self`, `super`, a child module or an imported module. A path counts for the
-//! deepest module that is a file. `#[cfg(test)]` items, comments and string literals do not count.
-//! It is not a compiler: it does not know what a glob import or a macro brings into scope.
+//! The reader follows `mod` declarations from the crate's root. It reads `use` items and paths in
+//! code that begin with `crate`, `self`, `super`, a child module or an imported module. A path
+//! refers to the deepest module in it that is a file. `#[cfg(test)]` items, comments and string
+//! literals do not count. The reader is not a compiler: it does not resolve glob imports or macros.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 pub(crate) type Module = Vec<String>;
 /// For each module that is a file, the modules that it imports.
 pub(crate) type Graph = BTreeMap<Module, BTreeSet<Module>>;
-/// Returns the text of a file, or `None` if it does not exist.
+/// A function that returns the text of a file, or `None` if the file does not exist.
 pub(crate) type ReadFile<'r> = dyn Fn(&Path) -> Option<String> + 'r;
 
-/// A path in the text, and the name under which a `use` brings it into scope.
+/// A path in the text. If it is in a `use` item, also the name that the item brings into scope.
 #[derive(Clone, Debug, PartialEq)]
 struct Import {
     /// The inline modules that contain the path, outermost first.
@@ -30,7 +30,7 @@ struct Source {
     imports: Vec<Import>,
 }
 
-/// Reads a crate from its root file.
+/// Returns the import graph of a crate, starting at its root file.
 pub(crate) fn graph_of(read: &ReadFile<'_>, root: &Path) -> Graph {
     let mut sources = BTreeMap::new();
     let mut open = vec![(Module::new(), root.to_owned())];
@@ -51,7 +51,7 @@ pub(crate) fn graph_of(read: &ReadFile<'_>, root: &Path) -> Graph {
     sources.iter().map(resolved).collect()
 }
 
-/// Returns the two possible places of the file of a child module.
+/// Returns the two possible paths of the file of a child module.
 fn child_files(file: &Path, is_root: bool, child: &str) -> [PathBuf; 2] {
     let folder = if is_root || file.ends_with("mod.rs") {
         file.parent().expect("a file is in a folder").to_owned()
@@ -164,7 +164,7 @@ fn parse(text: &str) -> Source {
             }
             (first, "::", _) if is_name(first) && !is_continued(&tokens, place) => {
                 let mut segments = vec![first.to_owned()];
-                // `pub(in crate::a)` imports nothing.
+                // `pub(in crate::a)` is not an import.
                 let is_visibility =
                     place > 1 && token(place - 1) == "in" && token(place - 2) == "(";
                 place += 1;
@@ -257,7 +257,7 @@ pub(crate) fn without_tests(tokens: &[String]) -> Vec<String> {
     kept
 }
 
-/// Returns the position after the bracket that closes the one at a position.
+/// Returns the position after the closing bracket of the group that begins at a position.
 fn behind_group(tokens: &[String], mut place: usize) -> usize {
     let mut depth = 0_usize;
     while let Some(token) = tokens.get(place) {

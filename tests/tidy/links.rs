@@ -1,6 +1,7 @@
-//! The documents' references exist: links to files and headings, and paths between backticks.
+//! A check that the references in documents exist: links to files and headings, and paths between
+//! backticks.
 //!
-//! Links to the web are not checked; the end-to-end tests look up commands.
+//! Web links are not checked. The end-to-end tests check commands.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +28,7 @@ fn resolved(document: &str, link: &str) -> String {
     parts.join("/")
 }
 
-/// Returns every file, and every folder that contains one.
+/// Returns every file, and every folder that contains a file.
 fn places(files: &[String]) -> BTreeSet<String> {
     let mut places = BTreeSet::new();
     for file in files {
@@ -46,7 +47,7 @@ fn anchor(heading: &str) -> String {
     kept.collect::<String>().replace(' ', "-")
 }
 
-/// Returns the targets of a text's links, without code.
+/// Returns the targets of the links in a text, without links in code.
 fn links(text: &str) -> Vec<String> {
     let prose: String = text.split("```").step_by(2).collect();
     let prose: String = prose.split('`').step_by(2).collect();
@@ -90,7 +91,7 @@ fn paths_that_documents_name_are_there() {
         files.iter().filter_map(|path| path.split_once('/')).map(|(folder, _)| folder).collect();
     let (mut complaints, mut looked_up) = (Vec::new(), 0);
     for document in documents() {
-        // The changelog and the decisions refer to what existed then.
+        // The changelog and the decisions refer to files that existed at their time.
         if document == "CHANGELOG.md" || document.starts_with("docs/decisions/") {
             continue;
         }
@@ -99,7 +100,7 @@ fn paths_that_documents_name_are_there() {
         for code in prose.split('`').skip(1).step_by(2) {
             let path = code.split_whitespace().next().unwrap_or_default();
             let path = path.trim_end_matches('/');
-            // `state/<index>` and `tests/*/run` stand for many; data folders are not in the
+            // `state/<index>` and `tests/*/run` are patterns, and data folders are not in the
             // repository.
             let is_plain = !path.contains(['<', '*', '{', '$', ':', '…', '#']);
             let starts = path.split_once('/').is_some_and(|(folder, _)| folders.contains(folder));

@@ -1,26 +1,26 @@
-//! Every listener of the product goes through the gate: nothing else accepts connections or serves
-//! HTTP.
+//! A check that every listener of the product uses the gate: no other code accepts connections or
+//! serves HTTP.
 
 use std::collections::BTreeSet;
 
 use crate::{assert_none, files, read};
 
-/// Code that opens a listener or serves HTTP. Written in parts so that this file does not match
-/// itself.
+/// Code that opens a listener or serves HTTP. Each string is written in parts, so that this file
+/// does not match.
 const MARKS: [&str; 4] = [
     concat!("TcpListener::", "bind("),
     concat!("UnixListener::", "bind("),
     concat!("TcpSocket::", "new_v"),
     concat!("server::", "conn::"),
 ];
-/// Files that may, and why.
+/// Files that may contain such code, and the reasons.
 const EXCEPTIONS: [(&str, &str); 3] = [
     ("local-store/server/src/gate/bound_listener.rs", "the gate's own, and the port for peers"),
     ("local-store/server/src/gate/connection.rs", "the gate's own"),
     ("runner/src/doctor.rs", "looks whether a port is free and accepts nothing"),
 ];
 
-/// Returns whether a file belongs to the product, and not to its tests.
+/// Returns whether a file belongs to the product, not to its tests.
 fn is_product(path: &str) -> bool {
     let is_test = |part: &str| {
         let name = part.trim_end_matches(".rs");

@@ -1,6 +1,6 @@
-//! The project's rules as tests: checks what ARCHITECTURE.md and the style guide state.
+//! The project's rules as tests: checks of the rules in ARCHITECTURE.md and the style guide.
 //!
-//! No code of the product is tested in this binary.
+//! This binary does not test the product's code.
 
 #![expect(
     clippy::unwrap_used,
@@ -52,7 +52,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Fails with all complaints at once.
+/// Fails with a list of all complaints, if there are any.
 fn assert_none(rule: &str, complaints: &[String]) {
     assert!(complaints.is_empty(), "{rule}:\n  {}", complaints.join("\n  "));
 }

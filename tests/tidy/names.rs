@@ -1,8 +1,10 @@
-//! One name everywhere: a function's rule, binary, template resource, and docs.
+//! A check that a function has the same name everywhere: its rule, binary, template resource, and
+//! docs.
 
 use crate::{assert_none, files, read};
 
-/// Returns `fan_out` in three spellings: the module, the binary, the resource.
+/// Returns the name of a module such as `fan_out` in three spellings: the module, the binary, the
+/// resource.
 fn spellings(module: &str) -> (String, String) {
     let binary = module.replace('_', "-");
     let resource: String = module
@@ -43,7 +45,8 @@ fn each_function_has_one_name_everywhere() {
         if !all_in_one.contains(&format!("\"{binary}\" => ")) {
             complaints.push(format!("the binary `functions` does not know {binary}"));
         }
-        // `archive-maintenance` maintains what `archive` writes, and shares its rule and page.
+        // `archive-maintenance` maintains the archive that `archive` writes, and shares its rule
+        // and page.
         let owner = module.strip_suffix("_maintenance").unwrap_or(&module);
         let rule = |path: &String| {
             *path == format!("functions/rules/src/{owner}.rs")

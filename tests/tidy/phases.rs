@@ -1,16 +1,18 @@
-//! Only the crate `control` sets the phase of a migration.
+//! A check that only the crate `control` sets the phase of a migration.
 
 use crate::{assert_none, files, read};
 
-/// Returns whether a line assigns a phase, alone or with other fields.
+/// Returns whether a line assigns a phase, possibly together with other fields.
 fn assigns(line: &str) -> bool {
     line.contains(".phase = ") || line.trim_start().starts_with("(state.phase, ")
 }
 
-/// Simulates the transition that another command is about to make, and writes nothing.
+/// A file that may set a phase: it simulates the next transition of another command, and writes
+/// nothing.
 const LOOKS_AHEAD: &str = "runner/operations/src/migrate/report/backfill.rs";
 
-/// Returns the lines of production code that set a phase. Tests set up any state.
+/// Returns the lines of production code that set a phase. Tests are excluded, because they may set
+/// up any state.
 fn assignments(path: &str, text: &str) -> Vec<String> {
     let is_test = path.ends_with("tests.rs");
     if is_test || path == LOOKS_AHEAD {

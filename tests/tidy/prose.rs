@@ -1,5 +1,6 @@
-//! The prose of all pages except ARCHITECTURE.md: their readers, the length of sentences and
-//! paragraphs, banned words, and the form of the changelog and the decisions.
+//! Checks of the prose of all pages except ARCHITECTURE.md: the statement of its readers, the
+//! length of sentences and paragraphs, banned words, and the form of the changelog and the
+//! decisions.
 //!
 //! Code blocks are not prose, and in a table's cells only the words are checked. `links` checks
 //! links.
@@ -15,7 +16,7 @@ const LINES_OF_THE_CHANGELOG: usize = 80;
 const WORDS_OF_A_DECISION: usize = 650;
 
 /// Pages that are not rewritten yet, with the number of complaints about each. A number may only
-/// shrink, and a page without complaints must be removed.
+/// decrease, and a page without complaints must be removed from the list.
 const NOT_REWRITTEN: &[(&str, usize)] = &[];
 
 /// Phrases that hide the actor, or that a reader would not search for, and their replacements.
@@ -45,7 +46,7 @@ const BANNED: &[(&str, &str)] = &[
     ("of one's own", "own"),
 ];
 
-/// Text between blank lines, headings, tables and code; each list item is a paragraph.
+/// A paragraph: text between blank lines, headings, tables and code. Each list item is a paragraph.
 struct Paragraph {
     line: usize,
     text: String,
@@ -95,7 +96,8 @@ fn paragraphs(page: &str) -> Vec<Paragraph> {
     paragraphs
 }
 
-/// Returns a text in which code between backticks is one word, and a link is its text.
+/// Returns a text in which code between backticks is replaced with one word, and a link with its
+/// text.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     for (index, piece) in text.split('`').enumerate() {
@@ -109,7 +111,7 @@ fn plain(text: &str) -> String {
 }
 
 /// Returns the sentences of a plain text. A full stop, a question mark or an exclamation mark ends
-/// one if white space follows.
+/// a sentence if white space follows.
 fn sentences(plain: &str) -> Vec<&str> {
     let mut sentences = Vec::new();
     let mut rest = plain;
@@ -172,7 +174,8 @@ fn banned_phrases(page: &str) -> Vec<String> {
     complaints
 }
 
-/// Returns what the first paragraph of a page lacks: its readers, or what they can do afterwards.
+/// Returns the missing part of a page's first paragraph: the readers, or what they can do after
+/// reading.
 fn readers(page: &str) -> Option<String> {
     let paragraphs = paragraphs(page);
     let first = paragraphs.first().map_or("", |paragraph| paragraph.text.as_str());
@@ -180,7 +183,8 @@ fn readers(page: &str) -> Option<String> {
     (!is_good).then(|| "begin with `For …`, and `Afterwards you …`".to_owned())
 }
 
-/// Returns what a decision lacks: its four sections in order, or brevity.
+/// Returns the complaints about the form of a decision: its four sections must be in order, and it
+/// must be short.
 fn form_of_a_decision(page: &str) -> Vec<String> {
     let headings: Vec<_> = page.lines().filter(|line| line.starts_with("## ")).collect();
     let mut complaints = Vec::new();
@@ -255,7 +259,7 @@ fn pages_are_plain() {
     assert_none("these pages are not plain", &complaints);
 }
 
-/// The rules report what they are meant for, and nothing else.
+/// Goal: each rule reports its own violations, and nothing else.
 #[test]
 fn each_rule_finds_what_it_is_for() {
     let page = |prose: &str| format!("# T\n\nFor a tester. Afterwards you know.\n\n{prose}\n");

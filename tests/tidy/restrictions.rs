@@ -1,4 +1,5 @@
-//! The restrictions of the pure and deterministic crates: what their code must not call.
+//! A check of the restrictions of the pure and deterministic crates: functions that their code must
+//! not call.
 //!
 //! Clippy enforces them through the `clippy.toml` of each such crate. This test checks only that
 //! the files exist and are complete; `arrows` checks the dependencies.
@@ -8,7 +9,7 @@ use std::path::Path;
 use crate::arrows::{self, PURE};
 use crate::{assert_none, read};
 
-/// Entries that each restriction needs at least.
+/// The entries that each restriction must contain at least.
 const RESTRICTIONS: [&str; 9] = [
     "std::time::SystemTime::now",
     "std::time::Instant::now",
@@ -21,7 +22,7 @@ const RESTRICTIONS: [&str; 9] = [
     "std::collections::HashSet",
 ];
 
-/// Returns what a `clippy.toml` lacks.
+/// Returns the missing entries of a `clippy.toml`.
 fn missing(text: &str, root: &str) -> Vec<String> {
     let settings = root.lines().filter(|line| !text.lines().any(|own| own == *line));
     let settings = settings.map(|line| format!("the root's setting `{line}`"));
@@ -53,8 +54,8 @@ fn pure_crates_have_the_restrictions_and_the_settings_of_the_root() {
     assert_none("clippy.toml of pure and deterministic crates", &complaints);
 }
 
-/// The crate of the nodes is deterministic too, but depends on crates that are not. Its exceptions are in
-/// its code.
+/// Goal: the crate `node` has the restrictions of the pure crates and of the store. It is
+/// deterministic, but depends on crates that are not. Its exceptions are in its code.
 #[test]
 fn the_node_has_the_restrictions_of_pure_crates_and_of_the_store() {
     let (own, store) = (read("local-store/node/clippy.toml"), read("local-store/clippy.toml"));

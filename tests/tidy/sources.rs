@@ -1,20 +1,22 @@
-//! Files: module docs, sizes, names of paths, leftovers, and paths of developers' machines.
+//! Checks of source files: module docs, sizes, path names, leftovers, and paths of developers'
+//! machines.
 
 use std::collections::BTreeMap;
 
 use crate::{assert_none, files, read};
 
-/// Upper bound of lines in a file.
+/// The maximum number of lines in a file.
 const FILE_LINES_MAX: usize = 600;
-/// Upper bound of lines in all files of a crate: a reader has to be able to know it whole.
+/// The maximum number of lines in all files of a crate, so that a reader can understand the entire
+/// crate.
 const CRATE_LINES_MAX: usize = 35_000;
-/// Upper bound of lines in template.yaml, which describes the whole deployment on one page.
+/// The maximum number of lines in template.yaml, which describes the entire deployment on one page.
 const TEMPLATE_LINES_MAX: usize = 700;
-/// Upper bound of lines in a function, from its `fn` to its closing brace.
+/// The maximum number of lines in a function, from its `fn` to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
-/// Upper bound of lines in a `fn main`.
+/// The maximum number of lines in a `fn main`.
 const MAIN_LINES_MAX: usize = 20;
-/// Words that do not state a file's purpose.
+/// File names that do not state the file's purpose.
 const EMPTY_NAMES: [&str; 4] = ["utils", "helpers", "common", "manager"];
 
 fn rust_files() -> Vec<(String, String)> {
@@ -87,7 +89,7 @@ fn functions(text: &str) -> Vec<(String, usize, usize)> {
         if !is_function {
             continue;
         }
-        // A trait's method without a body ends with its signature.
+        // A trait method without a body ends with its signature.
         let signature_end = lines[start..].iter().find(|line| line.ends_with(['{', ';', '}']));
         if signature_end.is_none_or(|line| line.ends_with(';')) {
             continue;
@@ -114,7 +116,7 @@ fn paths_are_named_for_their_purpose() {
 
 #[test]
 fn nothing_unfinished_is_left() {
-    // Written in two parts so that this file does not match itself.
+    // Each mark is written in two parts, so that this file does not match.
     let marks = [
         concat!("FIX", "ME"),
         concat!("TO", "DO"),

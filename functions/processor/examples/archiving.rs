@@ -35,7 +35,7 @@ use rules::archive::{Archive, parse_columns};
 
 /// Default number of records per batch: the maximum that an event source mapping delivers.
 const BATCH: u64 = 10_000;
-/// Upper bound of a record's text in bytes, used to reserve memory for a batch.
+/// Upper bound of a record's JSON in bytes, used to reserve memory for a batch.
 const RECORD_BYTES: u64 = 1_100;
 /// Columns that `--declared` gives types: every attribute except the keys.
 const COLUMNS: &str = "customer:string,status:string,quantity:bigint,price:decimal(38,10),paid:boolean,note:string,tags:json,address:json,address.city:string,expires_at:bigint";
@@ -56,7 +56,7 @@ impl ObjectStore for &Folder {
     }
 
     async fn folders(&self, _prefix: &str) -> Result<Vec<String>, Failure> {
-        Err(Failure::Fatal("the archiver asks for no folders".to_owned()))
+        Err(Failure::Fatal("the archiver lists no folders".to_owned()))
     }
 
     async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
@@ -88,7 +88,7 @@ impl ObjectStore for &Folder {
     }
 }
 
-/// Returns a pseudo-random number that is the same in each run.
+/// Returns a pseudo-random number that is the same for this input in each run.
 fn mixed(number: u64) -> u64 {
     let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20
@@ -172,7 +172,7 @@ async fn measure() {
         assert!(report.response.batch_item_failures.is_empty(), "{report:?}");
         applied += report.summary.applied;
     }
-    assert_eq!(applied as u64, records, "every record gives a row");
+    assert_eq!(applied as u64, records, "every record yields a row");
     let bytes: u64 = folder.objects.lock().unwrap().values().map(|entry| entry.bytes).sum();
     #[expect(clippy::cast_precision_loss, reason = "rates for people")]
     let (rate, size) = (applied as f64 / busy, bytes as f64 / applied as f64);

@@ -1,7 +1,7 @@
 //! Back-off: how often an operation is retried within one invocation, and the waits between the
 //! attempts.
 //!
-//! The module does not know the operation. Waits have full jitter, so that writers that collided do
+//! The module is independent of the operation. Waits have full jitter, so that writers that collided do
 //! not collide again (AWS Architecture Blog, "Exponential Backoff And Jitter").
 
 use std::hash::{BuildHasher, RandomState};

@@ -1,7 +1,7 @@
 //! The events that Lambda delivers to a function, and the responses, as JSON.
 //!
 //! Each record is decoded separately, when it is needed. So a record that cannot be decoded does
-//! not affect the others. The module does not interpret records. Source: AWS Lambda guide,
+//! not affect other records. The module does not interpret records. Source: AWS Lambda guide,
 //! `with-ddb`, `services-ddb-batchfailurereporting`.
 
 use std::sync::OnceLock;
@@ -56,8 +56,8 @@ pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
     })
 }
 
-/// Decodes an event, and calls `look` for each record of a batch with its position. Returns the event and what
-/// `look` accumulated.
+/// Decodes an event, and calls `look` for each record of a batch with its position. Returns the event and the
+/// value that `look` has accumulated.
 ///
 /// # Errors
 /// The same as `decode`.
@@ -85,9 +85,9 @@ impl<'p> BatchRecord<'p> {
         self.decoded.get_or_init(|| Box::new(lambda_record_from_str(self.raw)))
     }
 
-    /// Calls `look` with the decoded record. Unless the decoded record was kept, it exists only
-    /// during this call and borrows from the text, because 10,000 decoded records take several
-    /// times the memory of their text.
+    /// Calls `look` with the decoded record. If the decoded record was not kept, it exists only
+    /// during this call and borrows from the JSON: 10,000 decoded records take several times the
+    /// memory of their JSON.
     pub fn with_decoded<T>(
         &self,
         look: impl FnOnce(Result<RecordView<'_>, &RecordError>) -> T,
@@ -163,7 +163,7 @@ mod tests {
             )
         };
         let records = format!("[{},7,{}]", record("a"), record("b"));
-        // The last event has two members `Records`; the last of them counts.
+        // The last event has two members named `Records`; the second member is used.
         for payload in [
             format!(r#"{{"Records":{records}}}"#),
             format!(r#"{{"Rec\u006frds":{records}}}"#),

@@ -11,8 +11,8 @@ pub enum Failure {
     /// A temporary failure: the records are delivered again.
     #[error("{0}")]
     Retry(String),
-    /// A wrong deployment. The invocation fails, so the error metric shows the failure, and the
-    /// records are delivered again.
+    /// A misconfigured deployment. The invocation fails, so the error metric shows the failure, and
+    /// the records are delivered again.
     #[error("{0}")]
     Fatal(String),
 }

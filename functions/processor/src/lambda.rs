@@ -48,8 +48,8 @@ type FanOutFunction = Frame<FanOut, Copies<DynamoDbCopies>, S3ObjectStore>;
 type VersionsFunction = Frame<Versions, Histories<DynamoDbHistories>, S3ObjectStore>;
 type CountersFunction = Frame<Counters, Totals<DynamoDbTable>, S3ObjectStore>;
 
-/// The response of `counters`: the form that Lambda specifies for a batch, and the reconciliation's
-/// report for any other event.
+/// The response of `counters`: Lambda's batch response for a batch, and the reconciliation's report
+/// for any other event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum CountersResponse {
@@ -62,7 +62,7 @@ pub enum CountersResponse {
     },
 }
 
-/// The response of `fan-out`: the form that Lambda specifies for a batch, the progress for a repair
+/// The response of `fan-out`: Lambda's batch response for a batch, the progress for a repair
 /// request, and the self-check's report for any other event.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
@@ -434,8 +434,8 @@ fn start_log() {
         .with_current_span(false)
         .with_target(false)
         .with_env_filter(filter);
-    // This call fails only in a test, if another test has set a subscriber. That subscriber stays
-    // active.
+    // This call fails only in a test, if another test has already set a subscriber, which then
+    // stays active.
     let _ = subscriber.try_init();
 }
 

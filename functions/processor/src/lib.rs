@@ -1,8 +1,8 @@
 //! The stream functions: decode a batch, load the data that the rule needs, let the rule decide,
 //! fold, apply and report. Also implements the access to DynamoDB tables and to S3.
 //!
-//! The crate `rules` makes the decisions. This crate does not know whether it talks to AWS or to a
-//! local store, because endpoints come from the SDK's environment variables.
+//! The crate `rules` makes the decisions. This crate works the same with AWS and with a local store,
+//! because endpoints come from the SDK's environment variables.
 
 pub mod archive_sink;
 pub mod back_off;

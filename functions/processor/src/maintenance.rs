@@ -157,7 +157,7 @@ pub async fn carry_out<O: ObjectMaintenance>(
     now_seconds: u64,
     deadline: Deadline,
 ) -> Result<Answer, Failure> {
-    // The futures are boxed, because nested ones exceed the compiler's recursion limit.
+    // The futures are boxed, because nested futures exceed the compiler's recursion limit.
     match request {
         Request::Compact { table, age_seconds } => {
             let selection = Selection { table, now_seconds, age_seconds };

@@ -1,7 +1,7 @@
 //! Metrics of one invocation, as one JSON line in CloudWatch's embedded metric format. CloudWatch
 //! extracts the metrics from the line, and keeps the line as a log entry.
 //!
-//! This module does not count or send anything itself. Lambda reads the line from standard output.
+//! This module counts nothing and sends nothing itself. Lambda reads the line from standard output.
 //! Source: Amazon CloudWatch user guide, "Specification: Embedded metric format".
 
 use std::io::{self, Write};

@@ -6,11 +6,12 @@ use std::process::ExitCode;
 
 use tokio::runtime::Builder;
 
-/// The maximum number of threads for work that blocks: the names of endpoints that are resolved, and the
-/// SDK's files that are read. More work waits for a thread. AWS Lambda gives a function 1,024 threads.
+/// Maximum number of threads for blocking work: resolving the names of endpoints, and reading the
+/// SDK's files. Further work waits for a thread. AWS Lambda allows a function 1,024 threads.
 const BLOCKING_THREADS_MAX: usize = 16;
 
-/// Runs a function's program to its end. Returns a failure if the system refuses the runtime.
+/// Runs a function's program until it ends. Returns a failure exit code if the runtime cannot
+/// start.
 #[expect(clippy::print_stderr, reason = "the log begins with the function")]
 pub fn run(program: impl Future<Output = ExitCode>) -> ExitCode {
     let mut runtime = Builder::new_current_thread();

@@ -43,8 +43,8 @@ pub(crate) async fn config(environment_variable: Lookup<'_>) -> SdkConfig {
         .http_client(client())
         .retry_config(retries)
         .timeout_config(timeouts)
-        // The timeout of a request already ends stalled requests, and the object store's timeout ends stalled
-        // downloads.
+        // The request timeout already ends stalled requests, and the object store's timeout ends
+        // stalled downloads.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
     if let Some(region) = environment_variable("AWS_REGION") {
         config = config.region(Region::new(region));

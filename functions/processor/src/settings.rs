@@ -187,7 +187,7 @@ impl MaintenanceSettings {
         };
         if settings.receipts_prefix.starts_with(&settings.archive.prefix) {
             reader.problems.push(format!(
-                "ERASURES_PREFIX=`{}` is inside the archive, where its readers would find receipts; write a prefix outside `{}`",
+                "ERASURES_PREFIX=`{}` is inside the archive, where readers of the archive would find receipts; write a prefix outside `{}`",
                 settings.receipts_prefix, settings.archive.prefix
             ));
         }
@@ -306,7 +306,7 @@ impl Reader<'_> {
             && table.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
         if !is_name && !table.is_empty() {
             self.problems.push(format!(
-                "{name}=`{table}` is not a table name; write the name alone, 3 to 255 of a-z, A-Z, 0-9, `_`, `-` and `.`"
+                "{name}=`{table}` is not a table name; write only the name, 3 to 255 of a-z, A-Z, 0-9, `_`, `-` and `.`"
             ));
         }
         table
@@ -332,7 +332,7 @@ impl Reader<'_> {
             Some("all") => Deletes::All,
             Some(other) => {
                 self.problems.push(format!(
-                    "ARCHIVE_DELETES=`{other}` is not one of ttl, expired and all; write `ttl` to archive only what TTL deletes"
+                    "ARCHIVE_DELETES=`{other}` is not one of ttl, expired and all; write `ttl` to archive only the items that TTL deletes"
                 ));
                 Deletes::TimeToLive
             }
@@ -366,7 +366,7 @@ impl Reader<'_> {
                 .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b));
         if !is_name && !bucket.is_empty() {
             self.problems.push(format!(
-                "{bucket_name}=`{bucket}` is not a bucket name; write the name alone, 3 to 63 of a-z, 0-9, `-` and `.`"
+                "{bucket_name}=`{bucket}` is not a bucket name; write only the name, 3 to 63 of a-z, 0-9, `-` and `.`"
             ));
         }
         let prefix = self.prefix(prefix_name, prefix_default);
@@ -513,7 +513,7 @@ mod tests {
         assert_eq!(
             read(ARCHIVE, &[("ERASURES_PREFIX", "archive/erasures/")], MaintenanceSettings::read)
                 .unwrap_err(),
-            "wrong environment variables: ERASURES_PREFIX=`archive/erasures/` is inside the archive, where its readers would find receipts; write a prefix outside `archive/`"
+            "wrong environment variables: ERASURES_PREFIX=`archive/erasures/` is inside the archive, where readers of the archive would find receipts; write a prefix outside `archive/`"
         );
     }
 
@@ -523,7 +523,7 @@ mod tests {
             (&[("SLOTS_TABLE", " ")][..], "SLOTS_TABLE is not set; set it to the name of a table"),
             (
                 &[("TOTALS_TABLE", "arn:aws:x")],
-                "TOTALS_TABLE=`arn:aws:x` is not a table name; write the name alone, 3 to 255 of a-z, A-Z, 0-9, `_`, `-` and `.`",
+                "TOTALS_TABLE=`arn:aws:x` is not a table name; write only the name, 3 to 255 of a-z, A-Z, 0-9, `_`, `-` and `.`",
             ),
             (
                 &[("TOTALS_TABLE", "slots")],
@@ -568,7 +568,7 @@ mod tests {
         for (changes, expected) in [
             (
                 ("ARCHIVE_BUCKET", "s3://b/x"),
-                "ARCHIVE_BUCKET=`s3://b/x` is not a bucket name; write the name alone, 3 to 63 of a-z, 0-9, `-` and `.`",
+                "ARCHIVE_BUCKET=`s3://b/x` is not a bucket name; write only the name, 3 to 63 of a-z, 0-9, `-` and `.`",
             ),
             (
                 ("ARCHIVE_PREFIX", "archive"),

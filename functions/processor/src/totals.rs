@@ -1,7 +1,7 @@
 //! The executor of counters: joins a batch's slots of a counter into the counter's total item, in
 //! one write that is conditional on the item's revision.
 //!
-//! The rule defines totals and how slots join into them. This module does not know which slots
+//! The rule defines totals and how slots join into them. This module does not find out which slots
 //! exist.
 
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ impl<T: Table> Totals<T> {
         &self.table
     }
 
-    /// Records that totals were loaded. `slots` is the slot count of the largest one, or 0 if no
+    /// Records that totals were loaded. `slots` is the slot count of the largest total, or 0 if no
     /// total existed.
     pub(crate) fn note_loaded(&self, slots: usize) {
         self.largest.fetch_max(slots.max(1), Ordering::Relaxed);
@@ -91,9 +91,9 @@ impl<T: Table> Totals<T> {
         self.table.put(&total.to_item(&self.key_attribute, counter), &guard).await
     }
 
-    /// Joins `cells` into a total and writes it. Tries again if other writers changed the total
-    /// meanwhile. Returns whether a write was necessary. If the total is damaged, so that nothing
-    /// can be joined into it, also returns the reason.
+    /// Joins `cells` into a total and writes it. Retries if other writers changed the total
+    /// meanwhile. Returns whether a write was necessary. If the total is damaged, joins nothing and
+    /// also returns the reason.
     async fn join(
         &self,
         counter: &str,
@@ -174,7 +174,7 @@ impl<T: Table> Executor for Totals<T> {
                 outcome
             })
             .collect();
-        // Totals that were not loaded are assumed to have as many slots as the largest loaded one.
+        // Totals that were not loaded are assumed to have as many slots as the largest loaded total.
         let largest = self.largest.load(Ordering::Relaxed).max(1);
         let at_once = (SLOTS_AT_ONCE / largest).clamp(1, WRITES_AT_ONCE);
         stream::iter(joins).buffer_unordered(at_once).collect().await

@@ -1,7 +1,7 @@
-//! The second pass: checks reserved words, list indexes, function names and places, and the number of
-//! operators, in the order of the expression's text.
+//! The second pass. It checks reserved words, list indexes, function names and their positions, and
+//! the number of operators, in the order of the expression's text.
 //!
-//! Placeholders are not resolved yet: `resolve` does that in a later pass.
+//! This pass does not resolve placeholders: a later pass in `resolve` does.
 
 use model::limits::EXPRESSION_OPERATORS_MAX;
 
@@ -9,19 +9,20 @@ use crate::error::{ExpressionError, ExpressionKind};
 use crate::reserved::is_reserved;
 use crate::syntax::{Call, Node, Step, Steps, UpdateSyntax};
 
-/// The largest list index, inclusive, as measured in DynamoDB (September 2026).
+/// The maximum list index, inclusive, as measured in DynamoDB (September 2026).
 const LIST_INDEX_MAX: u32 = u32::MAX - 1;
 
-/// A place in which a function is allowed.
+/// A position in which a function is allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// As a condition by itself.
+    /// The function is a condition.
     Condition,
-    /// As an operand of a comparison or of another function in a condition.
+    /// The function is an operand of a comparison or of another function in a condition.
     Operand,
-    /// On the right-hand side of `SET`, or as an operand of another function there.
+    /// The function is on the right-hand side of `SET`, or an operand of another function on that
+    /// side.
     UpdateOperand,
-    /// On the right-hand side of `SET`, but not as an operand of another function.
+    /// The function is on the right-hand side of `SET`, but not an operand of another function.
     UpdateValue,
 }
 
@@ -49,8 +50,8 @@ pub(crate) fn unknown_function(kind: ExpressionKind, name: &str) -> ExpressionEr
     kind.invalid(format_args!("Invalid function name; function: {name}"))
 }
 
-/// Returns the refusal of an expression with too many operators. DynamoDB stops counting at the
-/// first operator beyond the maximum, so its message always names the same number.
+/// Returns the error of an expression with too many operators. DynamoDB stops counting at the first
+/// operator beyond the maximum, so its message always names the same number.
 pub(crate) fn too_many_operators(kind: ExpressionKind) -> ExpressionError {
     kind.invalid(format_args!(
         "The expression contains too many operators; operator count: {}",
@@ -88,8 +89,8 @@ pub(crate) fn check_projection(paths: &[Steps<'_>]) -> Result<(), ExpressionErro
     paths.iter().try_for_each(|path| checker.visit_path(path))
 }
 
-/// Checks an update. Checks last that each section occurs only once, because DynamoDB reports that
-/// error last.
+/// Checks an update. The last check is that each section occurs only once, because DynamoDB reports
+/// that error last.
 pub(crate) fn check_update(update: &UpdateSyntax<'_>) -> Result<(), ExpressionError> {
     let kind = ExpressionKind::Update;
     let mut checker = Checker { kind, operators: 0 };

@@ -1,7 +1,7 @@
 //! Conditions: the parsed form of a condition or filter expression, and its evaluation for an item.
 //!
-//! Evaluation never fails: an attribute that is missing or has another type makes a comparison false
-//! (`<>` true). The server refuses key attributes in filters.
+//! Evaluation never fails: if an attribute is missing or has another type, a comparison is false
+//! (and `<>` is true). The server rejects key attributes in filters.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ const PATHS_EXPECTED: usize = 8;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
     values: Vec<SharedValue>,
-    /// Shared by all conditions of one statement that a request executes for many items.
+    /// The tree, which is shared by all conditions of one statement that a request executes for
+    /// many items.
     test: Arc<Test>,
 }
 
@@ -38,7 +39,7 @@ pub struct OtherValues(Vec<(ValueIndex, SharedValue)>);
 /// Parses a condition or filter expression.
 ///
 /// # Errors
-/// The first error that DynamoDB would report, with its text.
+/// The first error that DynamoDB would report, with its message.
 pub fn parse_condition(
     text: &str,
     kind: ExpressionKind,
@@ -56,15 +57,15 @@ impl Condition {
         Self { values, test }
     }
 
-    /// Returns whether the condition holds for an item. An item that does not exist is passed as an item
-    /// without attributes.
+    /// Returns whether the condition holds for an item. For an item that does not exist, pass an
+    /// item without attributes.
     #[must_use]
     pub fn evaluate(&self, item: &Item) -> bool {
         Evaluation { values: &self.values, item }.holds(&self.test)
     }
 
     /// Returns the values in which this condition differs from `other`. Returns `None` if the
-    /// conditions differ in anything but values.
+    /// conditions differ in more than values.
     #[must_use]
     pub fn values_beside(&self, other: &Self) -> Option<OtherValues> {
         let is_same = Arc::ptr_eq(&self.test, &other.test) || self.test == other.test;
@@ -188,8 +189,8 @@ fn contains(value: &AttributeValue, part: &AttributeValue) -> bool {
     }
 }
 
-/// Searches with the Knuth-Morris-Pratt algorithm, which is linear in both lengths, so that no
-/// input is slow.
+/// Returns whether `bytes` contains `part`. The Knuth-Morris-Pratt algorithm takes linear time, so
+/// no input is slow.
 fn contains_bytes(bytes: &[u8], part: &[u8]) -> bool {
     // `borders[i]` is the length of the longest proper prefix of `part` that ends at `i`.
     let mut borders: Vec<usize> = Vec::with_capacity(part.len());

@@ -1,6 +1,6 @@
 //! The tree of a condition with resolved names. Its values are in a separate table.
 //!
-//! `condition` evaluates it.
+//! The module `condition` evaluates the tree.
 
 use model::AttributeValue;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::comparator::Comparator;
 use crate::path::Path;
 use crate::value_table::ValueIndex;
 
-/// A node of a condition. The parser bounds the depth of the tree, so recursion is safe.
+/// A node of a condition. The parser limits the depth of the tree, so recursion is safe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Test {
     And(Vec<Test>),
@@ -71,9 +71,9 @@ impl Operand {
 
 /// Returns the result of the `size` function; `None` for types without a size.
 ///
-/// The size of a string is its length in UTF-16 code units, because AWS documents "the length of the string"
-/// and DynamoDB is implemented in Java. The size of a binary is its length in bytes, and that of a set, list
-/// or map is the number of members.
+/// The size of a string is its length in UTF-16 code units, because AWS documents "the length of
+/// the string" and DynamoDB is implemented in Java. The size of a binary is its length in bytes.
+/// The size of a set, list or map is the number of its members.
 pub(crate) fn size_of(value: &AttributeValue) -> Option<u64> {
     let size = match value {
         AttributeValue::S(text) => text.encode_utf16().count(),

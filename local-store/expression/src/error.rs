@@ -1,20 +1,20 @@
-//! The errors of expressions, with DynamoDB's texts.
+//! The errors of expressions, with DynamoDB's error messages.
 //!
-//! The server writes the texts that contain the name of an operation or a table.
+//! The server creates the messages that contain the name of an operation or a table.
 
 use std::fmt;
 
 use model::number::NumberError;
 use thiserror::Error;
 
-/// The reason why an expression of a request is refused. `Display` is the message of the
+/// The reason why an expression of a request is rejected. `Display` is the message of the
 /// `ValidationException`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text}")]
 pub struct ExpressionError {
     text: String,
-    /// The size of the text or value that is too large, in the words of the message; empty for all
-    /// other errors.
+    /// The part of the message that reports the size of an expression or value that is too large;
+    /// empty for all other errors.
     size: String,
 }
 
@@ -23,9 +23,9 @@ impl ExpressionError {
         Self { text: text.into(), size: String::new() }
     }
 
-    /// Returns the message with the size of the text or value that is too large. DynamoDB reports
-    /// the size of an expression only in the filter of a `Scan` and in conditions of transactions,
-    /// and the size of a value placeholder in all requests except a `Scan`.
+    /// Returns the message with the size of the expression or value that is too large. DynamoDB
+    /// reports the size of an expression only in the filter of a `Scan` and in conditions of
+    /// transactions, and the size of a value placeholder in all requests except a `Scan`.
     #[must_use]
     pub fn with_size(&self) -> String {
         format!("{}{}", self.text, self.size)
@@ -37,7 +37,7 @@ impl ExpressionError {
     }
 }
 
-/// The request parameter that holds an expression. Error messages contain its name.
+/// The request parameter that contains an expression. Error messages contain the parameter's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpressionKind {
     /// `ConditionExpression`.
@@ -70,7 +70,7 @@ impl ExpressionKind {
         ExpressionError::new(format!("Invalid {}: {problem}", self.parameter()))
     }
 
-    /// Returns the refusal of an expression with this size in bytes.
+    /// Returns the error for an expression that is too large, with its size in bytes.
     pub(crate) fn too_large(self, bytes: usize) -> ExpressionError {
         let refusal = self.invalid("Expression size has exceeded the maximum allowed size;");
         ExpressionError::of_size(refusal.text, format!(" expression size: {bytes}"))
@@ -99,7 +99,8 @@ pub enum UpdateError {
     /// A value would exceed the maximum nesting of maps and lists.
     #[error("Nesting Levels have exceeded supported limits")]
     TooDeep,
-    /// The values to be written exceed the item size limit even without the rest of the item.
+    /// The values to be written exceed the item size limit, even without the other attributes of
+    /// the item.
     #[error("Item size to update has exceeded the maximum allowed size")]
     TooLarge,
 }

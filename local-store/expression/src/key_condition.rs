@@ -1,7 +1,7 @@
 //! Key conditions: the partition key and the range of sort keys that a query selects.
 //!
-//! A [`KeyExpression`] is checked without the table, as DynamoDB does before it looks the table up.
-//! [`KeyExpression::resolve`] then checks it against a key schema.
+//! A [`KeyExpression`] is checked without a key schema, because DynamoDB checks it before it looks
+//! up the table. [`KeyExpression::resolve`] then checks it against a key schema.
 
 use model::key::KeyError;
 use model::limits::{PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
@@ -18,19 +18,19 @@ use crate::syntax::{Node, Steps};
 
 const KIND: ExpressionKind = ExpressionKind::KeyCondition;
 
-/// The selection of a query. The values have the types of the key schema and are not empty.
+/// The keys that a query selects. The values have the types of the key schema and are not empty.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyCondition {
     /// The partition key.
     pub partition: KeyValue,
-    /// The range of sort keys; `None` for all of them.
+    /// The range of sort keys; `None` for all sort keys.
     pub sort: Option<SortCondition>,
 }
 
 /// A range of sort keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SortCondition {
-    /// The sort key itself.
+    /// Only the given sort key.
     Equal(KeyValue),
     /// Sort keys less than the given key.
     Less(KeyValue),
@@ -66,12 +66,14 @@ impl SortCondition {
     }
 }
 
-/// The selection of a query of an index. The values have the types of the key schema and are not empty.
+/// The keys that a query selects of an index. The values have the types of the key schema and are
+/// not empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexCondition {
     /// The values of all attributes of the partition key.
     pub partition: Vec<KeyValue>,
-    /// The values of the first attributes of the sort key, possibly not all.
+    /// The values of the first attributes of the sort key. The list may be shorter than the sort
+    /// key.
     pub equal: Vec<KeyValue>,
     /// The range of the next attribute of the sort key; `None` for all values.
     pub sort: Option<SortCondition>,
@@ -101,7 +103,7 @@ pub(crate) enum Range {
     Compare(Comparator, AttributeValue),
     Between(AttributeValue, AttributeValue),
     BeginsWith(AttributeValue),
-    /// An operator that only `KeyConditions` allows, and that no key supports.
+    /// An operator that the parameter `KeyConditions` accepts, but that no key attribute supports.
     NotIndexable,
 }
 
@@ -126,7 +128,7 @@ impl<'text> ParsedKeyExpression<'text> {
     /// Parses the expression as a condition.
     ///
     /// # Errors
-    /// The first error that DynamoDB would report, with its text.
+    /// The first error that DynamoDB would report, with its message.
     pub fn parse(
         text: &'text str,
         placeholders: &mut Placeholders,
@@ -137,11 +139,12 @@ impl<'text> ParsedKeyExpression<'text> {
         Ok(Self(node))
     }
 
-    /// Checks everything that needs no key schema: only `AND`, comparators except `<>`, `BETWEEN` and
-    /// `begins_with`, one condition per attribute, no nested paths.
+    /// Checks the rules that need no key schema. The expression contains only `AND`, comparators
+    /// except `<>`, `BETWEEN` and `begins_with`. It has one condition per attribute and no nested
+    /// paths.
     ///
     /// # Errors
-    /// The first error that DynamoDB would report, with its text.
+    /// The first error that DynamoDB would report, with its message.
     pub fn into_conditions(
         self,
         placeholders: &mut Placeholders,
@@ -169,7 +172,7 @@ impl KeyExpression {
         Self { clauses }
     }
 
-    /// Parses the only expression of a request.
+    /// Parses a key condition expression that is the only expression of its request.
     ///
     /// # Errors
     /// See [`ParsedKeyExpression`].
@@ -182,10 +185,10 @@ impl KeyExpression {
         self.clauses.iter().map(|clause| clause.attribute.as_str())
     }
 
-    /// Checks the conditions against a key schema: the partition key must be equal to a value.
+    /// Validates the conditions against a key schema: the partition key must be equal to a value.
     ///
     /// # Errors
-    /// The first error that DynamoDB would report, with its text.
+    /// The first error that DynamoDB would report, with its message.
     pub fn resolve(&self, schema: &KeySchema) -> Result<KeyCondition, ExpressionError> {
         let key_attributes = schema.attributes().count();
         self.check_count(key_attributes)?;
@@ -203,11 +206,11 @@ impl KeyExpression {
         Ok(KeyCondition { partition, sort: sort.transpose()? })
     }
 
-    /// Checks two rules that DynamoDB checks before it validates an exclusive start key: there is a
-    /// condition on the partition key, and there are not too many conditions.
+    /// Checks two rules that DynamoDB checks before it validates an exclusive start key: the
+    /// partition key has a condition, and there are not too many conditions.
     ///
     /// # Errors
-    /// The first error that DynamoDB would report, with its text.
+    /// The first error that DynamoDB would report, with its message.
     pub fn check_partition(&self, schema: &IndexKeySchema) -> Result<(), ExpressionError> {
         match (schema.partition.as_slice(), schema.sort.as_slice()) {
             ([partition], [] | [_]) => {
@@ -218,12 +221,12 @@ impl KeyExpression {
         }
     }
 
-    /// Checks the conditions against the key schema of an index. Every attribute of the partition
-    /// key must be equal to a value. Of the sort key's attributes with conditions, all except the
-    /// last must also be equal to a value.
+    /// Validates the conditions against the key schema of an index. Every attribute of the
+    /// partition key must be equal to a value. All attributes of the sort key with conditions,
+    /// except the last one, must also be equal to a value.
     ///
     /// # Errors
-    /// The first error that DynamoDB would report, with its text.
+    /// The first error that DynamoDB would report, with its message.
     pub fn resolve_index(
         &self,
         schema: &IndexKeySchema,
@@ -295,7 +298,7 @@ impl KeyExpression {
         )))
     }
 
-    /// Returns the names of those attributes that have no equality condition.
+    /// Returns the names of the attributes without an equality condition.
     fn without_equality<'s>(&self, attributes: &'s [KeyAttribute]) -> Vec<&'s str> {
         let has_equality = |attribute: &KeyAttribute| {
             self.clauses.iter().any(|clause| {
@@ -331,7 +334,7 @@ impl KeyExpression {
     }
 }
 
-/// Returns the value that an attribute must equal. A wrong type is reported before an unsupported
+/// Returns the value that an attribute must equal. Reports a wrong type before an unsupported
 /// operator.
 fn equal_to<'r>(
     attribute: &KeyAttribute,
@@ -474,7 +477,8 @@ fn clause<'text>(
     for (position, operand) in operands.iter().enumerate() {
         match operand.unwrapped() {
             Node::Path(_) if path.is_some() => {
-                // In the recorded answers, only this message repeats the name of the parameter.
+                // In DynamoDB's recorded responses, only this message repeats the name of the
+                // parameter.
                 let problem = invalid_condition("Multiple attribute names used in one condition");
                 return Err(KIND.invalid(problem));
             }

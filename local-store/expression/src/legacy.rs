@@ -1,8 +1,9 @@
 //! Conditions, updates, key conditions and projections from the legacy parameters. They are
 //! converted to the same types as expressions.
 //!
-//! The server checks which parameters are allowed, because it has their error texts. A name here is
-//! always the whole name of a top-level attribute, even if it contains dots or brackets.
+//! The server checks which parameters are allowed, because it has their error messages. A name in a
+//! legacy parameter is always the complete name of a top-level attribute, even if it contains dots
+//! or brackets.
 
 use std::sync::Arc;
 
@@ -51,8 +52,8 @@ pub enum LegacyOperator {
     Between,
 }
 
-/// One condition of `Expected`, `ScanFilter`, `QueryFilter` or `KeyConditions`. If the number of
-/// values does not fit the operator, the condition never holds.
+/// One condition of `Expected`, `ScanFilter`, `QueryFilter` or `KeyConditions`. If the operator
+/// does not accept this number of values, the condition never holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LegacyCondition {
     /// The name of the attribute.
@@ -66,11 +67,11 @@ pub struct LegacyCondition {
 /// One action of `AttributeUpdates`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LegacyAction {
-    /// `PUT` this value.
+    /// `PUT` sets the attribute to this value.
     Put(AttributeValue),
     /// `ADD` adds a number, the members of a set, or the elements of a list.
     Add(AttributeValue),
-    /// `DELETE` the attribute.
+    /// `DELETE` removes the attribute.
     Delete,
     /// `DELETE` removes these members from a set.
     DeleteMembers(AttributeValue),
@@ -88,7 +89,7 @@ impl Values {
 }
 
 impl Condition {
-    /// Creates a condition that holds if all of `conditions` hold. With `any`, the created
+    /// Creates a condition that holds if all of `conditions` hold. If `any` is true, the created
     /// condition holds if at least one of `conditions` holds.
     #[must_use]
     pub fn of_legacy(conditions: Vec<LegacyCondition>, any: bool) -> Self {
@@ -166,7 +167,7 @@ impl Update {
     }
 }
 
-/// Returns the action for `ADD` of a list, which appends the elements to the existing ones.
+/// Returns the action for `ADD` of a list, which appends the elements to the existing list.
 fn append(path: Path, value: AttributeValue, values: &mut Values) -> Action {
     let empty = SetOperand::Value(values.keep(AttributeValue::L(Vec::new())));
     let first = SetOperand::IfNotExists { path: path.clone(), default: Box::new(empty) };
@@ -210,7 +211,7 @@ impl KeyExpression {
 }
 
 impl Projection {
-    /// Creates the projection of whole top-level attributes.
+    /// Creates the projection of complete top-level attributes.
     #[must_use]
     pub fn of_attributes<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let paths: Vec<Path> =

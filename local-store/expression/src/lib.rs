@@ -1,16 +1,16 @@
-//! DynamoDB's expression language: condition, filter, key condition, projection and update expressions,
-//! from text to values that are cheap to evaluate, with DynamoDB's error texts.
+//! DynamoDB's expression language: condition, filter, key condition, projection and update
+//! expressions, parsed into values that are cheap to evaluate, with DynamoDB's error messages.
 //!
-//! The crate is pure: no clock, disk, network or randomness. It knows items and key schemas, but no
-//! tables or requests.
+//! The crate is pure: it uses no clock, disk, network or randomness. It processes items and key
+//! schemas, but no tables or requests.
 //!
 //! A request is parsed in this order: [`Placeholders::new`], one `parse_*` per expression, and
 //! [`Placeholders::check_all_used`]. Each parser makes four passes and reports the first error of the
 //! earliest pass, as DynamoDB does: the grammar (`parser`), words and functions (`check`), in updates
 //! the document paths, then placeholders and operand types (`resolve`).
 //!
-//! Sources: AWS, "Using expressions in DynamoDB" and "Reserved words in DynamoDB". Texts and the order of
-//! checks follow DynamoDB's answers, as public conformance suites recorded them.
+//! Sources: AWS, "Using expressions in DynamoDB" and "Reserved words in DynamoDB". Messages and the
+//! order of checks follow DynamoDB's responses, as public conformance suites recorded them.
 
 mod check;
 mod comparator;

@@ -1,7 +1,7 @@
-//! The grammar: from the text to the syntax tree.
+//! The grammar: parsing the text into a syntax tree.
 //!
-//! This pass checks only the grammar, the size of the text and redundant parentheses. [`NESTING_MAX`]
-//! bounds the recursion, so no text can overflow the stack.
+//! This pass checks only the grammar, the size of the text and redundant parentheses.
+//! [`NESTING_MAX`] limits the recursion, so no text can overflow the stack.
 
 use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
 
@@ -109,8 +109,8 @@ impl<'a> Parser<'a> {
         Ok(self.slice(token.start, token.end))
     }
 
-    /// Returns the syntax error for the next token. Its `near` text also contains the tokens before
-    /// and after that token.
+    /// Returns the syntax error for the next token. The `near` part of the message also contains
+    /// the tokens before and after it.
     fn syntax_error(&self) -> ExpressionError {
         let token = self.token(self.position);
         let before = self.position.checked_sub(1).map_or(token, |before| self.token(before));
@@ -128,7 +128,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Enters parentheses or arguments, and reports excessive nesting. Their contents are not
-    /// parsed yet, so such an error depends only on the text before them.
+    /// parsed yet, so the error depends only on the preceding text.
     fn descend(&mut self, function: Option<&str>) -> Parsed<()> {
         self.nesting += 1;
         if self.nesting <= NESTING_MAX {

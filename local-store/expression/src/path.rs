@@ -1,7 +1,7 @@
 //! Document paths: the position of a value in an item, and the check that paths do not overlap or
 //! conflict.
 //!
-//! The names of these paths are resolved; `#name` placeholders no longer occur.
+//! Paths contain resolved names, without `#name` placeholders.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::error::{ExpressionError, ExpressionKind};
 pub enum PathElement {
     /// A member of a map.
     Member(String),
-    /// An element of a list, from 0.
+    /// An element of a list, by its index from 0.
     Index(u32),
 }
 
@@ -50,7 +50,7 @@ impl Path {
         !self.below.is_empty()
     }
 
-    /// Returns the value at the path; `None` if the item has no value there.
+    /// Returns the value at the path; `None` if the item has no value at the path.
     #[must_use]
     pub fn find<'a>(&self, item: &'a Item) -> Option<&'a AttributeValue> {
         self.below.iter().try_fold(item.get(&self.root)?, step)
@@ -98,7 +98,7 @@ fn step_mut<'a>(
 }
 
 impl fmt::Display for Path {
-    /// Writes the path as error texts show it: `[a, b, [3], c]`.
+    /// Writes the path in the format of error messages: `[a, b, [3], c]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}", self.root)?;
         for element in &self.below {
@@ -133,9 +133,9 @@ fn clash(one: &Path, two: &Path) -> Option<PathConflict> {
     Some(PathConflict::Overlap)
 }
 
-/// Checks that no path is equal to another or a prefix of it (an overlap), and that no two paths
-/// use the same value both as a map and as a list (a conflict). Reports an overlap before any
-/// conflict.
+/// Checks that no path equals another path or is a prefix of it (an overlap). Also checks that no
+/// two paths use the same value both as a map and as a list (a conflict). Reports an overlap before
+/// any conflict.
 pub(crate) fn check_distinct(kind: ExpressionKind, paths: &[&Path]) -> Result<(), ExpressionError> {
     let mut conflict = None;
     for (position, two) in paths.iter().enumerate() {

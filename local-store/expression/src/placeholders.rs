@@ -1,7 +1,7 @@
 //! `ExpressionAttributeNames` and `ExpressionAttributeValues`: the substitutions for `#name` and
-//! `:value`, and which of them the expressions of a request have used.
+//! `:value`, and a record of the placeholders that the expressions of a request have used.
 //!
-//! Attribute values arrive decoded. The decoder reports errors in them.
+//! Attribute values are already decoded. The decoder reports errors in the values.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,8 @@ struct Substitution<T> {
 }
 
 impl Placeholders {
-    /// Checks the two maps, names first. `None` stands for an absent parameter.
+    /// Creates the substitutions from the two maps, and checks the maps, names first. `None` means
+    /// an absent parameter.
     ///
     /// # Errors
     /// An empty map, a key that is not a placeholder, an empty or too long attribute name, or more than

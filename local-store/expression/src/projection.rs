@@ -1,7 +1,7 @@
 //! Projections: the part of an item that a projection expression selects.
 //!
-//! The selected elements of a list are compacted in the order of the list. A map or list without any
-//! selected part is left out.
+//! The selected elements of a list form a list without gaps, in the same order. A map or list
+//! without selected parts is omitted.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ enum Selection {
 /// Parses a projection expression.
 ///
 /// # Errors
-/// The first error that DynamoDB would report, with its text.
+/// The first error that DynamoDB would report, with its message.
 pub fn parse_projection(
     text: &str,
     placeholders: &mut Placeholders,
@@ -59,7 +59,8 @@ impl Projection {
         Self { roots, columns: Vec::new() }
     }
 
-    /// Selects each value under its own name. If two values have the same name, the last one wins.
+    /// Selects each value under its own name. If two values have the same name, the result contains
+    /// the last one.
     pub(crate) fn of_columns(columns: Vec<(String, Path)>) -> Self {
         Self { roots: BTreeMap::new(), columns }
     }
@@ -70,8 +71,8 @@ impl Projection {
         self.roots.keys().map(String::as_str).chain(of_columns)
     }
 
-    /// Returns the names of the top-level attributes of which only nested parts are selected.
-    /// Columns are not included.
+    /// Returns the names of the top-level attributes that are selected only partly, by nested
+    /// paths. Columns are not included.
     pub fn entered_roots(&self) -> impl Iterator<Item = &str> {
         let is_part = |selection: &Selection| !matches!(selection, Selection::Whole);
         let of_roots = self.roots.iter().filter(move |(_, selection)| is_part(selection));
@@ -90,8 +91,8 @@ impl Projection {
     }
 }
 
-/// Returns the selected members. Iterates over the smaller of the map and the selection, because a
-/// request may name far more attributes than an item has.
+/// Returns the selected members of a map. Iterates over the smaller of the map and the selection,
+/// because a request may contain far more attribute names than an item has.
 fn members_of(
     selections: &BTreeMap<String, Selection>,
     values: &BTreeMap<String, AttributeValue>,

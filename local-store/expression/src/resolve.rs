@@ -1,8 +1,8 @@
-//! The last pass: replaces placeholders by names and values, and checks operands whose type is known
-//! without an item.
+//! The last pass: replaces placeholders with names and values, and checks operands whose type is
+//! known without an item.
 //!
-//! Each value is stored once per expression, however often the expression uses it, so that a short text
-//! cannot become a large tree.
+//! Each value is stored only once per expression, even if the expression uses it often, so that a
+//! short text cannot become a large tree.
 
 use std::collections::BTreeMap;
 
@@ -121,7 +121,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         Ok(Path::new(root, below))
     }
 
-    /// Returns the test of a condition. The earlier passes have refused nodes that are not
+    /// Returns the test of a condition. The earlier passes have rejected nodes that are not
     /// conditions.
     pub(crate) fn test(&mut self, node: &Node<'text>) -> Resolved<Test> {
         match node {
@@ -267,8 +267,8 @@ impl<'p, 'text> Resolver<'p, 'text> {
                 }
                 other => other.attribute_type().descriptor(),
             },
-            // DynamoDB's message lists all its internal types, including those that its API does
-            // not name.
+            // DynamoDB's message lists all its internal types, including types that are not in its
+            // API.
             Operand::Path(_) => {
                 "{S,SS,N,NS,B,BS,BOOL,NULL,L,M,HD,DOUBLE,FLOAT,HDS,FS,DOUBLESET,DICT,DECIMAL,INT,DECIMALSET,INTSET}"
             }
@@ -365,7 +365,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
     }
 }
 
-/// Returns a value as error texts show it: `{N:5}`, binaries in Base64.
+/// Returns a value in the format of error messages: `{N:5}`, with binaries in Base64.
 pub fn value_text(value: &AttributeValue) -> String {
     let text = match value {
         AttributeValue::S(text) => text.clone(),

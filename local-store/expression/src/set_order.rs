@@ -1,5 +1,5 @@
 //! The order in which DynamoDB lists collected names: the iteration order of Java's `HashSet`.
-//! Source: DynamoDB's answers, and the documentation of `String.hashCode`.
+//! Source: DynamoDB's responses, and the documentation of `String.hashCode`.
 
 /// The initial number of buckets of a set. The set grows when more than three quarters of them are
 /// used.

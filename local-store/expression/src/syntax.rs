@@ -1,7 +1,7 @@
-//! The syntax tree of an expression as written: names and values are still placeholders, and only the
-//! grammar is checked.
+//! The syntax tree of an expression. Only the grammar is checked, and the tree may contain
+//! placeholders of names and values.
 //!
-//! The parser bounds the depth (`NESTING_MAX`), so the tree may be walked recursively.
+//! The parser limits the depth (`NESTING_MAX`), so recursion over the tree is safe.
 
 use crate::comparator::Comparator;
 
@@ -20,7 +20,7 @@ pub(crate) enum Step<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Steps<'a>(pub(crate) Vec<Step<'a>>);
 
-/// `name(argument, ...)`, with at least one argument.
+/// A function call `name(argument, ...)`, with at least one argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call<'a> {
     pub(crate) name: &'a str,
@@ -30,16 +30,16 @@ pub(crate) struct Call<'a> {
 /// A node of a condition, or of the right-hand side of `SET`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node<'a> {
-    /// At least two members.
+    /// A list of at least two members.
     And(Vec<Node<'a>>),
-    /// At least two members.
+    /// A list of at least two members.
     Or(Vec<Node<'a>>),
-    /// `NOT`, repeated `times` times.
+    /// A node with `NOT`, repeated `times` times.
     Not {
         times: usize,
         inner: Box<Node<'a>>,
     },
-    /// Parentheses, never directly around other parentheses.
+    /// A node in parentheses, never directly in other parentheses.
     Group(Box<Node<'a>>),
     Compare {
         comparator: Comparator,

@@ -1,7 +1,7 @@
 //! The tokenizer of expressions.
 //!
-//! Every text has tokens: a character that begins no token becomes a token by itself, which the grammar
-//! then refuses.
+//! Every text can be tokenized: a character that begins no token becomes a separate token, which
+//! the grammar then rejects.
 
 /// The kind of a token. Keywords are case-insensitive and the same in every kind of expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) enum TokenKind {
     End,
 }
 
-/// A token and its position: bytes `start..end` of the text.
+/// A token and its position: the bytes `start..end` of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) kind: TokenKind,

@@ -1,7 +1,7 @@
 //! Updates: the application of an update expression to an item.
 //!
 //! Every value is read from the old item, and every list index is a position in the old list. The
-//! server uses [`Update::touched`] to refuse updates of key attributes.
+//! server uses [`Update::touched`] to reject updates of key attributes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -33,8 +33,8 @@ struct Changes {
     is_legacy: bool,
 }
 
-/// The change of one path. The paths of an update do not overlap: none is equal to another or a
-/// prefix of it.
+/// The change of one path. The paths of an update do not overlap: no path equals another path or is
+/// a prefix of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Action {
     Set { path: Path, value: SetValue },
@@ -51,7 +51,7 @@ pub(crate) enum SetValue {
     Difference(SetOperand, SetOperand),
 }
 
-/// The source of a value to be set. The parser bounds the depth of nested operands.
+/// The source of a value to be set. The parser limits the depth of nested operands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum SetOperand {
     Path(Path),
@@ -128,9 +128,9 @@ impl Update {
     /// [`Update::apply_to_missing`].
     ///
     /// # Errors
-    /// An attribute that the update reads is missing or has a wrong type, or a result is not a
-    /// valid number, nested too deeply, or too large by itself. The caller checks that the whole
-    /// item has at most 400 KB.
+    /// When an attribute that the update reads is missing or has a wrong type. Also when a result
+    /// is not a valid number, is nested too deeply, or is larger than an item may be. The caller
+    /// checks that the entire item has at most 400 KB.
     pub fn apply(&self, item: &Item) -> Result<Item, UpdateError> {
         self.apply_to(item, true).map_err(|error| self.in_its_words(error))
     }
@@ -151,7 +151,7 @@ impl Update {
         }
     }
 
-    /// Returns whether both updates are equal. Fast if they share their contents.
+    /// Returns whether both updates are equal. The check is fast if they share their contents.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self == other
@@ -195,9 +195,9 @@ impl Update {
         paths.into_iter()
     }
 
-    /// Returns the values at exactly the changed paths: of the old item for `UPDATED_OLD`, of the new item
-    /// for `UPDATED_NEW`. A list index is a position in the given list, so an element that was appended
-    /// beyond the end is absent, as in DynamoDB.
+    /// Returns the values of `item` at exactly the changed paths. Pass the old item for
+    /// `UPDATED_OLD` and the new item for `UPDATED_NEW`. A list index is a position in the list of
+    /// `item`, so an element that was appended beyond the end is absent, as in DynamoDB.
     #[must_use]
     pub fn updated_attributes(&self, item: &Item) -> Item {
         Projection::of(self.touched()).apply(item)
@@ -224,8 +224,8 @@ impl Update {
                     writes.push(Write::Put(path, value));
                 }
                 Ok(write) => writes.push(write),
-                // This error is returned at once, because it takes precedence over the errors of
-                // later actions.
+                // This error is returned immediately, because it takes precedence over the errors
+                // of later actions.
                 Err(UpdateError::TooLarge) => return Err(UpdateError::TooLarge),
                 Err(error) if precedence(&error) == 0 => return Err(error),
                 Err(error) => failure = more_urgent(failure, error),
@@ -251,7 +251,7 @@ impl Update {
             Action::Remove { .. } => Write::Nothing,
             Action::Set { value, .. } => {
                 let value = self.set_value(value, item);
-                // DynamoDB reports a wrong type in preference to a missing parent.
+                // If both apply, DynamoDB reports a wrong type, not a missing parent.
                 if parent_missing && value != Err(UpdateError::IncorrectType) {
                     return Err(UpdateError::InvalidPath);
                 }
@@ -316,8 +316,8 @@ impl Update {
     }
 }
 
-/// The value of an operand. Lists are copied only after the total size was checked, because a
-/// statement may nest `list_append` hundreds of times, and each call may double its input.
+/// The value of an operand. Lists are copied only after their total size was checked. A statement
+/// may nest `list_append` hundreds of times, and each call may double its input.
 enum OperandValue<'a> {
     Value(&'a AttributeValue),
     /// The lists to be concatenated, in order, and their total size.
@@ -348,7 +348,7 @@ impl<'a> OperandValue<'a> {
         Ok(Self::Appended { parts, bytes })
     }
 
-    /// Returns the lists that the value consists of, and its size.
+    /// Returns the lists whose concatenation is the value, and their total size.
     fn into_parts(self) -> Result<(Vec<&'a [AttributeValue]>, usize), UpdateError> {
         match self {
             Self::Value(list @ AttributeValue::L(elements)) => Ok((vec![elements], list.size())),
@@ -394,7 +394,7 @@ fn difference(left: Number, right: Number) -> Result<Number, NumberError> {
     left.checked_sub(right).map_err(as_overflow)
 }
 
-/// Converts the error of a number with too many digits into the error of a number that is too
+/// Converts the error for a number with too many digits into the error for a number that is too
 /// large.
 fn as_overflow(error: NumberError) -> NumberError {
     match error {
@@ -429,7 +429,7 @@ fn added(
     }
 }
 
-/// Applies `DELETE`: removes members from a set. Returns `None` if no member is left, because a set
+/// Applies `DELETE`: removes members from a set. Returns `None` if no member remains, because a set
 /// cannot be empty.
 fn without(
     old: &AttributeValue,
@@ -484,8 +484,8 @@ fn perform(writes: Vec<Write<'_>>, item: &Item) -> Item {
     result
 }
 
-/// Stores a value at a path. Returns the value instead if its list index is beyond the end of the
-/// list.
+/// Stores a value at a path. If the path's list index is beyond the end of the list, returns the
+/// value as an error.
 fn put(item: &mut Item, path: &Path, value: AttributeValue) -> Result<(), AttributeValue> {
     if !path.is_nested() {
         item.insert(path.root().to_owned(), value);

@@ -1,24 +1,26 @@
 //! The charge of an update expression: the bytes that DynamoDB counts for the expression itself.
 //! DynamoDB limits the sum of the charge and the size of the item.
 //!
-//! Source: DynamoDB's answers in us-east-1 and most other Regions, as a public conformance suite
-//! recorded them in October 2026, to the byte. AWS does not document the charge.
-//! `AttributeUpdates`, PartiQL and transactions are not charged.
+//! Source: DynamoDB's responses in us-east-1 and most other Regions, which a public conformance
+//! suite recorded in October 2026. The charge matches them exactly. AWS does not document the
+//! charge. `AttributeUpdates`, PartiQL and transactions are not charged.
 
 use model::AttributeValue;
 
 use crate::path::{Path, PathElement};
 use crate::update::{Action, SetOperand, SetValue, Update};
 
-/// The charge of an update.
+/// The charge of an update, in bytes, in addition to its actions.
 const UPDATE: usize = 3;
-/// The charge of an action that writes a value: `SET` and `ADD`.
+/// The charge in bytes of an action that writes a value: `SET` and `ADD`.
 const WRITE: usize = 19;
-/// The charge of an action that only removes: `REMOVE` and `DELETE`. The removed value is free.
+/// The charge in bytes of an action that only removes: `REMOVE` and `DELETE`. The removed value is
+/// not charged.
 const REMOVAL: usize = 1;
-/// The charge of each element of a changed path after the first.
+/// The charge in bytes of each element of a changed path after the first element.
 const TARGET_ELEMENT: usize = 4;
-/// The charge of a path that is read, and of each of its elements. The value is free.
+/// The charge in bytes of a path that is read, and of each of its elements. The value is not
+/// charged.
 const READ: usize = 1;
 const READ_ELEMENT: usize = 14;
 const SUM: usize = 34;
@@ -27,9 +29,9 @@ const IF_NOT_EXISTS: usize = 39;
 const LIST_APPEND: usize = 37;
 
 impl Update {
-    /// Returns the charge of the expression in bytes, which does not depend on the item: the
-    /// values, once per use, and some bytes for each action and path. 0 for `AttributeUpdates`,
-    /// which are not charged.
+    /// Returns the charge of the expression in bytes. It does not depend on the item: it consists
+    /// of the values, once per use, and some bytes for each action and path. It is 0 for
+    /// `AttributeUpdates`.
     #[must_use]
     pub fn charge(&self) -> usize {
         if self.is_legacy() {
@@ -83,7 +85,7 @@ fn read(path: &Path) -> usize {
     READ + READ_ELEMENT + path.root().len() + below.sum::<usize>()
 }
 
-/// Returns the bytes of a name, or the digits of an index.
+/// Returns the number of bytes of a name, or of digits of an index.
 fn element_bytes(element: &PathElement) -> usize {
     match element {
         PathElement::Member(name) => name.len(),
@@ -111,8 +113,9 @@ mod tests {
         parse_update(text, &mut placeholders).unwrap()
     }
 
-    /// Goal: the charge of each kind of action equals that of DynamoDB. The figures are split into the parts
-    /// that the documentation page gives: the action, the changed path, and the written or read value.
+    /// Goal: the charge of each kind of action equals DynamoDB's charge. The numbers are split into
+    /// the parts in the module documentation: the action, the changed path, and the written or read
+    /// value.
     #[test]
     fn actions_are_charged_as_the_service_does() {
         for (text, charge) in [

@@ -14,13 +14,13 @@ use crate::syntax::{self, Call, Node, Section};
 use crate::update::{Action, SetOperand, SetValue, Update};
 use crate::value_table::ValueIndex;
 
-/// The parameter in error texts.
+/// The parameter in error messages.
 const KIND: ExpressionKind = ExpressionKind::Update;
 
 /// Parses an update expression.
 ///
 /// # Errors
-/// The first error that DynamoDB would report, with its text.
+/// The first error that DynamoDB would report, with its message.
 pub fn parse_update(
     text: &str,
     placeholders: &mut Placeholders,
@@ -87,8 +87,8 @@ fn resolve_action<'text>(
     }
 }
 
-/// Checks the operand of `ADD` (a number or set) or of `DELETE` (a set). For both, DynamoDB's
-/// message names the type set of `ADD`.
+/// Checks the operand of `ADD` (a number or set) or of `DELETE` (a set). In both cases, DynamoDB's
+/// message contains the type set of `ADD`.
 fn check_addend(section: Section, value: &AttributeValue) -> Result<(), ExpressionError> {
     let name = match value.attribute_type() {
         AttributeType::Ss | AttributeType::Ns | AttributeType::Bs => return Ok(()),

@@ -1,4 +1,4 @@
-//! The values of an expression. The expression refers to them by index.
+//! A table of the values of an expression. The expression refers to the values by index.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ impl ValueIndex {
         Self(u16::try_from(position).unwrap_or(u16::MAX))
     }
 
-    /// Returns the value at this index. Returns NULL if a damaged log entry lacks the value, so
-    /// that evaluation never fails.
+    /// Returns the value at this index. Returns NULL if the value is missing because a log entry is
+    /// damaged, so that evaluation never fails.
     pub(crate) fn of<V: Borrow<AttributeValue>>(self, values: &[V]) -> &AttributeValue {
         values.get(usize::from(self.0)).map_or(&AttributeValue::Null, Borrow::borrow)
     }
@@ -31,10 +31,11 @@ impl ValueIndex {
     }
 }
 
-/// A value that all conditions of one statement share, if a request executes it for many items.
+/// A value that all conditions of one statement share, if a request executes the statement for many
+/// items.
 pub(crate) type SharedValue = Arc<AttributeValue>;
 
-/// Converts values to shared ones.
+/// Converts values to shared values.
 pub(crate) fn shared(values: Vec<AttributeValue>) -> Vec<SharedValue> {
     values.into_iter().map(Arc::new).collect()
 }

@@ -1,20 +1,20 @@
 //! The store's clock: the wall clock plus an offset, which can be frozen and advanced.
 //!
-//! Store time never decreases. TTL, shard rotation, retention and iterators follow it, so a day can
-//! pass in a test. This is the only module that reads the system's time.
+//! Store time never decreases. TTL, shard rotation, retention and iterators use store time, so a
+//! test can let a day pass. This is the only module that reads the system's time.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use locks::Mutex;
 use model::EpochMillis;
 
-/// The largest clock skew in milliseconds. If other nodes are ahead by at most this much, the clock
-/// stands still until its wall clock has caught up. If they are ahead by more, this clock concludes
+/// The largest clock skew in milliseconds. If other nodes are ahead by at most this value, the
+/// clock stops until its wall clock has caught up. If they are ahead by more, the clock concludes
 /// that an operator advanced a clock, because synchronised clocks differ by less.
 const SKEW_MAX: u64 = 10_000;
 
-/// Difference from the wall clock, in milliseconds, from which the store reports that its clock was
-/// moved. The `Date` header has whole seconds and cannot show a smaller difference.
+/// The smallest difference from the wall clock, in milliseconds, at which the store reports that
+/// its clock was moved. The `Date` header has whole seconds and cannot show a smaller difference.
 const MOVED_MIN: u64 = 1_000;
 
 /// A source of wall time.
@@ -27,8 +27,8 @@ type ElapsedSource = Box<dyn Fn() -> u64 + Send + Sync>;
 pub struct Clock {
     state: Mutex<State>,
     wall_clock: TimeSource,
-    /// The monotonic source that detects steps of the wall clock. `None` if the wall clock never
-    /// steps.
+    /// The monotonic source that detects jumps of the wall clock. `None` if the wall clock never
+    /// jumps.
     elapsed: Option<ElapsedSource>,
 }
 
@@ -36,9 +36,9 @@ pub struct Clock {
 struct State {
     /// The operator's offset from the wall clock, in milliseconds.
     offset: i128,
-    /// The correction of the wall clock plus `offset`, in milliseconds, that keeps this clock from
-    /// falling behind other nodes or behind the time that it showed before a restart. The
-    /// correction shrinks if a slow wall clock is set forward.
+    /// The correction that is added to the wall clock and `offset`, in milliseconds. It keeps this
+    /// clock from falling behind other nodes, or behind the time that it showed before a restart.
+    /// The correction decreases if a slow wall clock is set forward.
     learned: i128,
     /// The wall clock and the monotonic time when they were last compared.
     last: Option<(EpochMillis, u64)>,
@@ -46,14 +46,13 @@ struct State {
     frozen_at: Option<EpochMillis>,
     /// The latest time that was returned.
     latest: EpochMillis,
-    /// The latest time that this clock would have shown without the times of other nodes.
+    /// The latest time that this clock would have shown without corrections towards other nodes.
     own: EpochMillis,
 }
 
 impl Clock {
-    /// Creates a running clock that shows at least `earliest`, the last time of the store before it
-    /// was stopped. That time is ahead of the wall clock if an operator had advanced the store's
-    /// clock.
+    /// Creates a running clock that shows at least `earliest`, the store's last time before it
+    /// stopped. This time is ahead of the wall clock if an operator advanced the store's clock.
     #[must_use]
     #[expect(
         clippy::disallowed_methods,
@@ -65,8 +64,8 @@ impl Clock {
         Self::with_sources(earliest, Box::new(wall_clock), Some(Box::new(elapsed)))
     }
 
-    /// Creates a clock like [`Clock::starting_at`], but with a given wall clock that never steps,
-    /// such as that of a simulation.
+    /// Creates a clock like [`Clock::starting_at`], but with a given wall clock that never jumps,
+    /// such as a simulated one.
     #[must_use]
     pub fn with_source(earliest: EpochMillis, wall_clock: TimeSource) -> Self {
         Self::with_sources(earliest, wall_clock, None)
@@ -92,17 +91,17 @@ impl Clock {
 
     /// Makes the clock show at least `earliest`, a time that this or another node has shown before.
     ///
-    /// If `earliest` is slightly ahead, the clock stands still until the wall clock has caught up.
+    /// If `earliest` is slightly ahead, the clock stops until the wall clock has caught up.
     /// Therefore a faulty clock on another node has an effect only while it is faulty, and the
-    /// errors of several clocks do not add up. If `earliest` is far ahead, an operator advanced a
-    /// clock, and this clock continues from `earliest`.
+    /// errors of several clocks do not add up. If `earliest` is further ahead, an operator advanced
+    /// a clock, and this clock continues from `earliest`.
     pub fn reach(&self, earliest: EpochMillis) {
         self.update(|state, wall| {
             if earliest <= state.now(wall) {
                 return;
             }
             // Compares with this clock's own time, which excludes earlier corrections towards other
-            // nodes. Otherwise an operator's advance in many small steps would always look like
+            // nodes. Otherwise an operator's advance in many small steps would be mistaken for
             // skew.
             if earliest.0.saturating_sub(state.own_time(wall).0) > SKEW_MAX {
                 state.continue_from(wall, earliest);
@@ -112,8 +111,8 @@ impl Clock {
         });
     }
 
-    /// Advances the clock to at least the time of another node whose operator has changed its
-    /// clock.
+    /// Advances the clock to at least `now`, the time of another node whose clock an operator has
+    /// changed. Freezes this clock if that clock is frozen, and resumes it otherwise.
     pub fn follow(&self, now: EpochMillis, is_frozen: bool) {
         self.update(|state, wall| {
             let shown = state.now(wall).max(now);
@@ -128,7 +127,8 @@ impl Clock {
         self.update(|_, _| {})
     }
 
-    /// Returns the current store time if it differs from the wall clock by a second or more.
+    /// Returns the current store time if it differs from the wall clock by a second or more;
+    /// otherwise `None`.
     #[must_use]
     pub fn moved(&self) -> Option<EpochMillis> {
         let mut apart = 0;
@@ -142,12 +142,13 @@ impl Clock {
         self.update(|state, wall| state.frozen_at = Some(state.now(wall)))
     }
 
-    /// Moves the clock forward by `millis`, frozen or not, and returns its time.
+    /// Moves the clock forward by `millis` milliseconds, even if it is frozen, and returns its
+    /// time.
     pub fn advance(&self, millis: u64) -> EpochMillis {
         self.update(|state, wall| state.advance(wall, millis))
     }
 
-    /// Resumes a frozen clock from its time and returns that time.
+    /// Resumes a frozen clock, which continues from its current time. Returns that time.
     pub fn resume(&self) -> EpochMillis {
         self.update(|state, wall| {
             if let Some(time) = state.frozen_at.take() {
@@ -186,7 +187,7 @@ impl State {
         self.frozen_at.unwrap_or(running).max(self.own)
     }
 
-    /// Sets the current time, from which a running clock continues.
+    /// Sets the current time. A running clock continues from that time.
     fn continue_from(&mut self, wall: EpochMillis, time: EpochMillis) {
         match self.frozen_at {
             Some(_) => self.frozen_at = Some(time),
@@ -194,9 +195,9 @@ impl State {
         }
     }
 
-    /// Sets a running clock to the time of other nodes. The difference is recorded as learned,
-    /// because it is unknown whether an operator advanced the other nodes or this node's wall clock
-    /// is behind.
+    /// Sets a running clock to the time of other nodes. The difference is recorded in `learned`,
+    /// not in `offset`, because its cause is unknown: an operator advanced the other nodes, or this
+    /// node's wall clock is slow.
     fn run_from(&mut self, wall: EpochMillis, time: EpochMillis) {
         self.learned = i128::from(time.0) - i128::from(wall.0) - self.offset;
         if self.learned < 0 {
@@ -204,9 +205,8 @@ impl State {
         }
     }
 
-    /// Detects that the wall clock was set forward. Then the wall clock had been behind, which
-    /// explains why other nodes were ahead, so the learned difference is reduced by the size of the
-    /// step.
+    /// Detects that the wall clock was set forward. In that case the wall clock was slow, which
+    /// explains why other nodes were ahead. Therefore `learned` is reduced by the size of the jump.
     fn detect_correction(&mut self, wall: EpochMillis, elapsed: u64) {
         let before = self.last.replace((wall, elapsed));
         let Some((wall_before, elapsed_before)) = before else { return };
@@ -218,8 +218,8 @@ impl State {
         }
     }
 
-    /// Advances the clock. An advance does not shorten the time for which the clock stands still
-    /// because of skew: the skew is not an operator's change, and ends when the wall clock is
+    /// Advances the clock. If the clock is stopped because of skew, it stays stopped for as long as
+    /// without the advance: the skew is not an operator's change, and ends when the wall clock is
     /// corrected.
     fn advance(&mut self, wall: EpochMillis, millis: u64) {
         let shown = self.now(wall).plus(millis);
@@ -233,8 +233,8 @@ impl State {
     }
 }
 
-/// Returns the time of this machine, which signatures of requests are checked against. The store's
-/// state does not depend on it.
+/// Returns this machine's wall time, which is used to verify request signatures. The store's state
+/// does not depend on it.
 #[expect(clippy::disallowed_methods, reason = "the source of the time of a real node")]
 pub fn wall_clock() -> EpochMillis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -311,16 +311,16 @@ mod tests {
     fn an_advance_does_not_keep_a_wrong_wall_clock() {
         let (clock, wall) = with_wall(0, 4_600_000);
         assert_eq!(clock.now().0, 4_600_000);
-        // The wall clock was an hour ahead, and is corrected now.
+        // The wall clock was an hour ahead, and is now corrected.
         *wall.lock() = 1_000_000;
         assert_eq!(clock.advance(5_000).0, 4_605_000);
         *wall.lock() = 4_601_000;
         assert_eq!(clock.now().0, 4_606_000);
     }
 
-    /// Returns a clock that shows at least `earliest`, whose wall clock is at `wall`. Also returns
-    /// a function that lets time pass, sets the wall clock forward or back meanwhile, and returns
-    /// the clock's time.
+    /// Returns a clock that shows at least `earliest`, whose wall clock shows `wall`. Also returns
+    /// a function that lets time pass, moves the wall clock forward or back, and returns the
+    /// clock's time.
     fn with_settable_wall(earliest: u64, wall: u64) -> (Arc<Clock>, impl Fn(u64, i64) -> u64) {
         let times = Arc::new(Mutex::new((wall, 0)));
         let (walls, passed) = (Arc::clone(&times), Arc::clone(&times));
@@ -347,13 +347,13 @@ mod tests {
         let (clock, pass) = with_settable_wall(3 * year, year);
         assert_eq!(clock.now().0, 3 * year, "time does not go back");
         assert_eq!(pass(5_000, 0), 3 * year + 5_000);
-        assert_eq!(pass(1_000, 2 * year as i64), 3 * year + 6_000, "and not forward either");
+        assert_eq!(pass(1_000, 2 * year as i64), 3 * year + 6_000, "time does not jump forward");
         assert_eq!(pass(1_000, 0), 3 * year + 7_000);
-        assert_eq!(clock.advance(DAY).0, 3 * year + 7_000 + DAY, "an operator's advance stays");
+        assert_eq!(clock.advance(DAY).0, 3 * year + 7_000 + DAY, "the operator's advance is kept");
         assert_eq!(
             pass(1_000, 20_000),
             3 * year + 28_000 + DAY,
-            "a wall clock that is set is followed"
+            "the clock follows a corrected wall clock"
         );
     }
 
@@ -369,7 +369,7 @@ mod tests {
             pass(1_000, 0);
             clock.reach(EpochMillis(10 * hour + second * 1_000));
         }
-        assert_eq!(clock.now().0, 10 * hour + 25_000, "it runs with the others");
+        assert_eq!(clock.now().0, 10 * hour + 25_000, "the clock advances with the other nodes");
         assert_eq!(pass(1_000, hour as i64), 10 * hour + 26_000);
         // The clock still follows an advance of another node.
         clock.reach(EpochMillis(10 * hour + 26_000 + DAY));
@@ -386,16 +386,16 @@ mod tests {
         assert_eq!(clock.moved(), None);
         for ahead in [1_005_000, 1_006_000] {
             clock.reach(EpochMillis(ahead));
-            assert_eq!(clock.now().0, ahead, "it shows the time of the other node");
+            assert_eq!(clock.now().0, ahead, "the clock adopts the other node's time");
         }
-        assert_eq!(at(1_002_000), 1_006_000, "it waits");
-        assert_eq!(at(1_007_000), 1_007_000, "and then runs as before");
+        assert_eq!(at(1_002_000), 1_006_000, "the clock waits for the wall clock");
+        assert_eq!(at(1_007_000), 1_007_000, "the clock follows the wall clock");
         clock.reach(EpochMillis(1_007_000 + DAY));
-        assert_eq!(at(1_008_000), 1_008_000 + DAY, "an advance stays");
+        assert_eq!(at(1_008_000), 1_008_000 + DAY, "an advance is kept");
         clock.follow(EpochMillis(1_009_000 + DAY), true);
-        assert_eq!(at(2_000_000), 1_009_000 + DAY, "it stands still with the other");
+        assert_eq!(at(2_000_000), 1_009_000 + DAY, "the clock stops like the leader's");
         clock.follow(EpochMillis(1_009_500 + DAY), false);
-        assert_eq!(at(2_000_100), 1_009_600 + DAY, "and continues with it");
+        assert_eq!(at(2_000_100), 1_009_600 + DAY, "the clock advances like the leader's");
     }
 
     #[test]

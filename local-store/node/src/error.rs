@@ -8,7 +8,8 @@ pub enum SubmitError {
     /// The request was not applied and never will be: retry it.
     #[error("the request was not applied: {0}")]
     NotDone(String),
-    /// The outcome is unknown: the request may or may not be applied, now or later.
+    /// The outcome is unknown: the request may have been applied, may be applied later, or may
+    /// never be applied.
     #[error("the outcome of the request is unknown: {0}")]
     Unknown(String),
 }

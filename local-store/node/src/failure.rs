@@ -1,11 +1,11 @@
-//! Handles the failure of a node that cannot continue.
+//! Handler of a failed node, which cannot continue.
 
 use std::sync::Arc;
 
 use storage::disk::Damage;
 
-/// A callback for the failure of a node's disk or state, called once. The process has to exit,
-/// because it is unknown which unacknowledged writes are on disk.
+/// A callback for the failure of a node's disk or state, called once. The callback must end the
+/// process, because it is unknown which unacknowledged writes are on disk.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The handler of a failed node. If the node's disk is damaged and its peers can rebuild it, only
@@ -24,12 +24,12 @@ impl FailureHandler {
         Self { damage, on_fatal }
     }
 
-    /// Returns the node's damage.
+    /// Returns the record of the damage of the node's disk.
     pub(super) fn damage(&self) -> &Damage {
         &self.damage
     }
 
-    /// Ends the process, unless the store can continue without the node.
+    /// Reports a failure. Ends the process if the store cannot continue without the node.
     pub(super) fn report(&self, reason: &str) {
         if self.damage.is_survivable() {
             tracing::warn!(reason, "a damaged node waits to be rebuilt from its peers");
@@ -38,9 +38,9 @@ impl FailureHandler {
         }
     }
 
-    /// Reports a failure like [`FailureHandler::report`], and waits until the node stops. Meanwhile
-    /// the node applies nothing, but it votes and keeps its log. Therefore writes that a majority
-    /// including this node acknowledged are safe.
+    /// Reports a failure like [`FailureHandler::report`], and waits until the node stops. While it
+    /// waits, the node applies no entries, but it votes and keeps its log. Therefore writes that
+    /// were acknowledged by a majority with this node are safe.
     pub(super) async fn report_and_wait(&self, reason: &str) {
         self.report(reason);
         if self.damage.is_survivable() {

@@ -1,4 +1,4 @@
-//! The encoding of forwarded commands and their replies, between a node and the leader.
+//! The encoding of commands that a node forwards to the leader, and of the replies.
 //!
 //! Both nodes must have the same version; these bytes are never stored.
 
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::Payload;
 
-/// The age in milliseconds from which a submission is rejected. The client of such a submission has
-/// timed out and may have retried. The client request token of the retry prevents that both
-/// attempts are applied, but only while the store remembers the token, so the first attempt must
-/// not arrive after that. A submission gets this old only if a node was paused or led without a
-/// majority, or if clocks differ by that much.
+/// The age in milliseconds from which a submission is rejected. The client of such an old
+/// submission has timed out and may have retried. The client request token prevents the store from
+/// applying both attempts, but only until the token expires. Therefore the first attempt must not
+/// arrive after that. A submission gets this old only if a node was paused or led without a
+/// majority, or if clocks differ by this much.
 const AGE_MS_MAX: u64 = REQUEST_TOKEN_LIFE_MS / 2;
 
-/// Commands that a node was asked to propose.
+/// Commands to propose, and the time of their submission.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Submission {
     /// The time of submission, by the clock of the node that received the commands. That node
-    /// updates the time when it retries for a client that still waits.
+    /// updates the time when it retries for a waiting client.
     pub asked_at: EpochMillis,
     /// The commands, in order.
     pub commands: Vec<Command>,

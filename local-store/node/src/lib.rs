@@ -1,14 +1,15 @@
-//! A node's replica of one group: a log, a state and a consensus among peers.
+//! A node's replica of one group: a log, a state, and Raft consensus with its peers.
 //!
-//! Deterministic: a [`Node`] starts no thread, reads no system clock and iterates over nothing
-//! unordered. Disk, blocking work, peers, time and seed are injected ([`Parts`]), so the simulation
-//! runs the same code. The crate also has the implementations for a real process: a thread
-//! ([`worker::ThreadWorker`]), directories ([`DirectoryLocation`]) and [`random_seed`]. The
-//! consensus is openraft's; `docs/decisions/0006-replication.md` has what the store relies on.
+//! The crate is deterministic: a [`Node`] starts no thread, reads no system clock and never
+//! iterates over an unordered collection. Disk, blocking work, peers, time and seed are injected
+//! ([`Parts`]), so the simulation runs the same code. The crate also contains the implementations
+//! for a real process: a thread ([`worker::ThreadWorker`]), directories ([`DirectoryLocation`]) and
+//! [`random_seed`]. The consensus library is openraft; `docs/decisions/0006-replication.md` lists
+//! the properties that the store relies on.
 //!
-//! Every node accepts every request. It forwards a write to the leader. For a strong read it asks
-//! the leader for the log index that the read must see, and waits until that entry is applied here.
-//! A response that times out is an unknown outcome, never a failure.
+//! Every node accepts every request. It forwards a write to the leader. For a strong read it
+//! requests from the leader the log index that the read must see, and waits until it has applied
+//! that entry. If a response times out, the outcome is unknown, and is never reported as a failure.
 
 pub mod clock;
 mod error;

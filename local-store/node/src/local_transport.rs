@@ -1,4 +1,4 @@
-//! The transport between nodes of one process. Messages are function calls.
+//! The transport between nodes of one process, in which messages are function calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::ring::ArcId;
 use crate::transport::{BoxFuture, CallError, Envelope, Response, Transport};
 use crate::types::NodeId;
 
-/// The transport between nodes of one process: function calls.
+/// A transport between nodes of one process, which sends messages as function calls.
 #[derive(Clone, Default)]
 pub struct LocalTransport {
     nodes: Arc<Mutex<BTreeMap<(NodeId, ArcId), WeakNode>>>,

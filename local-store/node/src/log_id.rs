@@ -1,4 +1,4 @@
-//! Log positions in the consensus library's type.
+//! Log positions as a type of the consensus library.
 
 use openraft::impls::leader_id_std::LeaderId;
 use openraft::vote::RaftLeaderId;

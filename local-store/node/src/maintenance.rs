@@ -1,5 +1,5 @@
-//! Maintenance of a replica: reports its failure, persists its state, truncates the log, gives disk
-//! space back after the last write, and transfers leadership when its disk is damaged.
+//! Maintenance of a replica. It reports failures, persists the state, truncates the log, frees disk
+//! space in quiet times, and transfers leadership when the disk is damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::ring::ArcId;
 use crate::transport::{Envelope, Request, Response, Transport};
 use crate::types::{NodeId, TypeConfig};
 
-/// Interval at which a node checks whether its arc prevents the truncation of the log, and whether
-/// it is quiet.
+/// The interval at which a node checks whether its arc prevents the truncation of the log, and
+/// whether no writes arrive.
 const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval between attempts of a damaged node to transfer leadership. It is also the time-out for
-/// a peer's status.
+/// The interval between attempts of a damaged node to transfer leadership. It is also the time-out
+/// of a status request to a peer.
 const HAND_OVER_RETRY: Duration = Duration::from_millis(300);
-/// Size of the log's files in bytes from which the log keeps only entries that the state lacks. A
-/// peer that is behind then needs a snapshot.
+/// The size of the log's files, in bytes, above which the log keeps only entries that the persisted
+/// state lacks. A peer that lags behind then needs a snapshot.
 const LOG_BYTES_KEPT: u64 = 256 * 1024 * 1024;
 
 /// The parts of a replica that its maintenance uses.
 pub(super) struct Maintenance {
     pub(super) raft: Raft,
     pub(super) arc: ArcId,
-    /// The notification that the state has to be persisted.
+    /// The notification that the state must be persisted.
     pub(super) due: Arc<tokio::sync::Notify>,
     pub(super) log: NodeLog,
     pub(super) state: Arc<replica::Shared>,
@@ -44,15 +44,15 @@ pub(super) struct Maintenance {
     pub(super) id: NodeId,
 }
 
-/// Maintains a node until it stops: reports a consensus that ended by itself, because a node must
-/// never run without consensus, and persists the state when a large part of the state is not
+/// Maintains a node until it stops. Reports an unexpected end of the consensus library, because a
+/// node must never run without it. Persists the state when a large part of the state is not
 /// durable.
 pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
     let Maintenance { raft, arc, due, log, .. } = &maintenance;
     let damage = on_failure.damage();
     let mut hand_over = None;
     let mut lull = Lull::new();
-    // These metrics, unlike those of the replication, do not change with each entry.
+    // Unlike the replication metrics, these metrics do not change with each entry.
     let (metrics, mut changes) = (raft.metrics(), raft.server_metrics());
     let mut log_check = tokio::time::interval(LOG_CHECK_INTERVAL.min(maintenance.quiet));
     log_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -61,15 +61,15 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
         match state {
             Ok(()) => {}
             Err(Fatal::Stopped) => return,
-            Err(error) => return on_failure.report(&format!("the consensus stopped: {error}")),
+            Err(error) => return on_failure.report(&format!("Raft stopped: {error}")),
         }
         tokio::select! {
             biased;
             changed = changes.changed() => {
-                // If the consensus ends without a panic, the consensus reports a state, which is
-                // checked above.
+                // If the consensus library ends without a panic, it reports an error state, which
+                // is checked above.
                 if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
-                    return on_failure.report("the consensus panicked, which is a defect of this program");
+                    return on_failure.report("Raft panicked; this is a defect of this program");
                 }
             }
             () = damage.found(), if hand_over.is_none() && damage.has_peers() => {
@@ -86,8 +86,8 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
                 }
             }
             // An arc with few writes must not prevent the truncation of the common log. This check
-            // also covers entries from before the start, which do not count towards the other
-            // triggers.
+            // also covers entries that were written before the node started, which the other
+            // triggers do not count.
             _ = log_check.tick() => {
                 let checked = if log.usage().1 > LOG_BYTES_KEPT && log.is_held_by(*arc) {
                     make_durable(&maintenance).await
@@ -128,12 +128,13 @@ impl Maintenance {
         }
     }
 
-    /// Purges the entries of the log that the persisted state has and that no peer needs: all but the
-    /// recent ones, or all if the log is large, because freed files are reused, whereas new files have
-    /// to be filled with zeros first.
+    /// Purges log entries that the persisted state contains and that no peer needs. Keeps the
+    /// recent entries, unless the log is large: the log reuses freed files, whereas it must fill
+    /// new files with zeros first.
     ///
-    /// The policy of openraft is switched off: while its purge waits for a replication that reads the
-    /// log, it may move the end of the purge back, which is an assertion of its development builds.
+    /// The purge policy of openraft is disabled. While its purge waits for a replication that reads
+    /// the log, it may move the end of the purge back, which fails an assertion in development
+    /// builds.
     async fn purge(&self) -> Result<(), Fatal<TypeConfig>> {
         let Progress { snapshot: Some(snapshot), purged, matched, .. } = self.progress() else {
             return Ok(());
@@ -152,9 +153,9 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Transfers leadership from this node, if it leads, to the peer with an undamaged disk that
-    /// has the most entries. Without such a peer, this node continues to lead, so that its
-    /// undamaged data can be served.
+    /// Transfers leadership from this node, if it leads, to the most up-to-date peer with an
+    /// undamaged disk. If there is no such peer, this node continues to lead, so that it can serve
+    /// its undamaged data.
     async fn hand_over(&self) {
         let peers: Vec<(NodeId, Option<u64>)> = {
             let metrics = self.raft.metrics();
@@ -195,7 +196,7 @@ impl Maintenance {
 struct Lull {
     last_log: Option<u64>,
     since: Instant,
-    /// Whether nothing is left to do until the next entry.
+    /// Whether no work remains until the next entry.
     is_done: bool,
 }
 
@@ -204,8 +205,8 @@ impl Lull {
         Self { last_log: None, since: Instant::now(), is_done: false }
     }
 
-    /// Once the replica is quiet, gives back the disk space that neither the state nor a peer needs:
-    /// persists the state, purges the log, and merges the files of the state.
+    /// Frees disk space once the replica has had no new entries for a while: persists the state,
+    /// purges log entries that no peer needs, and merges the files of the state.
     async fn check(&mut self, maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>> {
         let Maintenance { raft, log, state, quiet, .. } = maintenance;
         maintenance.purge().await?;
@@ -242,13 +243,12 @@ struct Progress {
     snapshot: Option<u64>,
     /// The last entry that was purged.
     purged: Option<u64>,
-    /// On a leader, the last entry that every peer has. A peer still needs the entries that it has
-    /// not acknowledged. Without them the peer would need a snapshot, and perhaps another one after
-    /// that.
+    /// On a leader, the last entry that every peer has acknowledged. A peer needs all later
+    /// entries: if they are purged, the peer needs a snapshot, and perhaps a second one after it.
     matched: u64,
 }
 
-/// Persists the state, and purges the entries of the log that an earlier call made unnecessary.
+/// Persists the state, and purges the log entries that an earlier call made unnecessary.
 async fn make_durable(maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>> {
     maintenance.purge().await?;
     maintenance.raft.trigger().snapshot().await

@@ -1,6 +1,6 @@
-//! The consensus library's network, on top of the transport.
+//! The network interface of the consensus library, implemented with the transport.
 //!
-//! Every message has a time-out. An error distinguishes a message that was not sent from one
+//! Every message has a time-out. Errors distinguish a message that was not sent from a message
 //! without a response, so that the library backs off from a node that is down.
 
 use std::future::Future;
@@ -22,7 +22,8 @@ use crate::ring::ArcId;
 use crate::transport::{CallError, Envelope, Request, Response, SnapshotPart, Transport};
 use crate::types::{NodeId, TypeConfig, Vote};
 
-/// Time-out for entries to become durable on another node; long enough for many slow syncs.
+/// The time-out for entries to become durable on another node. It is long enough for many slow
+/// syncs.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A factory of connections from one replica to its peers.
@@ -34,7 +35,7 @@ pub(super) struct Network {
     /// The number of the next snapshot transfer of this node.
     pub(super) transfers: Arc<AtomicU64>,
     /// The last entry that this node has announced as committed. Followers may apply that entry and
-    /// serve reads of it before this node does.
+    /// serve reads of it before this node has applied it.
     pub(super) announced_commit: Arc<AtomicU64>,
     /// See [`crate::Settings::snapshot_part`].
     pub(super) snapshot_part: Duration,
@@ -69,12 +70,12 @@ impl Connection {
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let transfer = self.network.transfers.fetch_add(1, Ordering::Relaxed);
         let SnapshotData::View(view) = snapshot.snapshot else {
-            return Err(unexpected("a received snapshot is not forwarded").into());
+            return Err(unexpected("a received snapshot cannot be sent to another node").into());
         };
         let mut from = vec![0];
         for sequence in 0.. {
-            // An unreadable state is reported to the library as a broken connection, so that this
-            // node continues to vote until it is replaced.
+            // An unreadable state is reported to the consensus library as a broken connection, so
+            // that this node continues to vote until it is replaced.
             let (pairs, next) =
                 read_part(&*view, &from).map_err(|error| unexpected(&error.to_string()))?;
             let last = next.is_none();
@@ -96,7 +97,7 @@ impl Connection {
             }
             from = next.unwrap_or_default();
         }
-        Err(unexpected("the snapshot has no last part").into())
+        Err(unexpected("the snapshot ended before its last part").into())
     }
 }
 
@@ -111,8 +112,8 @@ fn sort(error: CallError) -> RPCError<TypeConfig> {
     }
 }
 
-/// Returns the error for a message that the peer refused: the addressed node is gone, and a node
-/// with another id has its address.
+/// Returns the error for a message that the peer refused: a node with another id has replaced the
+/// addressed node.
 fn refused(response: &Response) -> RPCError<TypeConfig> {
     match response {
         Response::Refused(reason) => Unreachable::from_string(reason).into(),

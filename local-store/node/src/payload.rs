@@ -1,4 +1,4 @@
-//! An encoded log entry, as the consensus library handles it.
+//! An encoded log entry, which is the payload type for the consensus library.
 
 use std::fmt;
 use std::mem;
@@ -28,29 +28,28 @@ struct Shared {
     outcome: Option<Arc<Outcome>>,
 }
 
-/// The limit of a kept result, as a multiple of the entry's counted bytes (see
-/// [`Payload::counts`]), plus a constant. A put stays below this limit: it writes its item, a
-/// record with two images and some index entries. An update of a few bytes may exceed the limit: it
-/// may write 400 KB and a record with two such images. Such a result is not kept, because the
-/// memory of new entries is bounded only by their counted bytes.
+/// The size limit of a kept result, as a multiple of the entry's counted bytes (see
+/// [`Payload::counts`]). A constant is added to it. The result of a put stays below the limit: its
+/// item, a record with two images, and some index entries. An update of a few bytes may exceed the
+/// limit: its result may be an item of 400 KB and a record with two images of this size. Such a
+/// result is not kept, because the memory of new entries is bounded only by their counted bytes.
 const OUTCOME_TIMES_MAX: usize = 8;
 const OUTCOME_BYTES_MORE: usize = 256 * 1024;
 
-/// The result of an entry, computed by one of the nodes that have it.
+/// The result of an entry, which one node computed and other nodes can use.
 pub(super) struct Outcome {
     /// The group and position of the entry. Nodes with equal states before the entry have equal
     /// states after it, so they can share the result.
     pub(super) place: (ArcId, LogId),
     /// The changes of the entry.
     pub(super) batch: Arc<Batch>,
-    /// The replies to the entry's commands, until a node takes them; at most one node needs the
-    /// replies.
+    /// The replies to the entry's commands. Only one node needs them, and takes them.
     pub(super) replies: Mutex<Option<Vec<Reply>>>,
 }
 
 impl Outcome {
-    /// Returns the replies if `is_asked`, otherwise an empty list. Returns `None` if the replies
-    /// are needed but were taken already.
+    /// Takes the replies if `is_asked` is true, otherwise returns an empty list. Returns `None` if
+    /// the replies are needed but were already taken.
     pub(super) fn replies(&self, is_asked: bool) -> Option<Vec<Reply>> {
         if !is_asked {
             return Some(Vec::new());
@@ -66,19 +65,19 @@ enum DecodedEntry {
     #[default]
     Pending,
     Cached(Arc<Entry>),
-    /// The entry is no longer new, so the decoded commands were dropped. A node that applies the
-    /// entry late decodes the bytes itself.
+    /// The decoded commands were dropped, because newer entries have replaced them. A node that
+    /// applies the entry late decodes the bytes itself.
     Released,
 }
 
 impl Payload {
-    /// Creates a payload of bytes that are not decoded yet.
+    /// Creates a payload from the bytes of an entry, without decoding them.
     #[must_use]
     pub fn new(bytes: Bytes) -> Self {
         Self { counts: entry_counts(&bytes).unwrap_or(0), bytes, shared: Arc::default() }
     }
 
-    /// Creates a payload of the bytes of an entry, with their decoded form.
+    /// Creates a payload from the bytes of an entry and their decoded form.
     #[must_use]
     pub fn of(bytes: Bytes, entry: Arc<Entry>) -> Self {
         let shared = Shared { decoded: DecodedEntry::Cached(entry), outcome: None };
@@ -86,7 +85,7 @@ impl Payload {
     }
 
     /// Returns the counted bytes of the entry: the size of its commands without delta encoding.
-    /// They bound the size of the kept result. The value is at least the length of the bytes, and
+    /// They limit the size of the kept result. The value is at least the length of the bytes, and
     /// at most 4 GiB.
     #[must_use]
     pub fn counts(&self) -> usize {
@@ -130,8 +129,8 @@ impl Payload {
         shared.outcome.as_ref().filter(|outcome| outcome.place == place).map(Arc::clone)
     }
 
-    /// Keeps a result for other nodes that share the entry. Does nothing if the entry is no longer
-    /// new, if there already is a result, or if the result is much larger than the entry.
+    /// Keeps a result for other nodes that share the entry. Does nothing if the decoded commands
+    /// were dropped, if there already is a result, or if the result is much larger than the entry.
     pub(super) fn keep_outcome(&self, outcome: Outcome) {
         let bytes_max = OUTCOME_TIMES_MAX * self.counts() + OUTCOME_BYTES_MORE;
         let is_small = outcome.batch.size() <= bytes_max;
@@ -146,7 +145,7 @@ impl Payload {
         self.shared.lock()
     }
 
-    /// Drops the decoded commands and the result, because the entry is no longer new.
+    /// Drops the decoded commands and the result. Called when the entry is old.
     pub fn forget_decoded(&self) {
         let mut shared = self.lock();
         let old = Shared { decoded: DecodedEntry::Released, outcome: None };
@@ -190,8 +189,7 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
-/// A serde visitor that takes ownership of a byte buffer, without a copy if the format permits
-/// that.
+/// A serde visitor that takes ownership of a byte buffer, without a copy if the format permits it.
 struct BytesVisitor;
 
 impl<'de> Visitor<'de> for BytesVisitor {
@@ -250,7 +248,7 @@ mod tests {
         let late = leader.decode().unwrap();
         assert!(!Arc::ptr_eq(&decoded, &late) && late.now == entry.now);
         assert!(!Arc::ptr_eq(&late, &leader.decode().unwrap()));
-        // No other reference to the entry exists any more.
+        // No other reference to the entry remains.
         assert_eq!((Arc::strong_count(&decoded), Arc::strong_count(&late)), (1, 1));
     }
 
@@ -288,7 +286,7 @@ mod tests {
         assert_eq!(found.replies(true), None, "replies can be taken once");
         follower.forget_decoded();
         leader.keep_outcome(outcome(7));
-        assert!(leader.outcome(place(7)).is_none(), "the entry is not new any more");
+        assert!(leader.outcome(place(7)).is_none(), "the entry was already applied");
     }
 
     #[test]
@@ -317,7 +315,7 @@ mod tests {
         for (entry, size, is_kept) in [
             (&nothing, few, true),
             (&nothing, few + 1, false),
-            // A value that is stored once in deltas counts for each command.
+            // A value that the deltas store only once is counted for each command.
             (&alike, many, true),
             (&alike, 2 * many, false),
         ] {

@@ -1,4 +1,4 @@
-//! The consensus library's handle, with the types of this crate.
+//! The handle of the consensus library, with the types of this crate.
 
 use crate::replica::Replica;
 use crate::types::TypeConfig;

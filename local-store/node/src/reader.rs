@@ -1,8 +1,8 @@
 //! The reader: concurrent strong reads share one round of messages.
 //!
-//! A strong read has to know that no other node leads. Therefore the leader asks a majority after
+//! A strong read requires that no other node leads. Therefore the leader contacts a majority after
 //! the read began (read index, Ongaro 2014, section 6.4). Responses to earlier messages do not
-//! count, so no clock has to be trusted, and a paused leader serves no stale data.
+//! count. Therefore the result does not depend on clocks, and a paused leader serves no stale data.
 
 use openraft::ReadPolicy;
 use openraft::errors::{LinearizableReadError, RaftError};
@@ -12,7 +12,7 @@ use crate::error::SubmitError;
 use crate::proposer::Rejection;
 use crate::raft::Raft;
 
-/// The most reads that wait; beyond that, requests wait in their connections.
+/// The maximum number of waiting reads. Further requests wait in their connections.
 const READS_MAX: usize = 4096;
 
 type Answer = Result<u64, Rejection>;
@@ -31,7 +31,8 @@ impl Reader {
         Self { reads }
     }
 
-    /// Returns the log index that a read which begins now must see, if this node leads.
+    /// Returns the log index that a read must see if it begins now. Fails if this node does not
+    /// lead.
     pub(super) async fn read_index(&self) -> Answer {
         let (answer, received) = oneshot::channel();
         let stopping =
@@ -54,7 +55,7 @@ async fn run(raft: Raft, mut waiting: mpsc::Receiver<oneshot::Sender<Answer>>) {
                 }
                 Err(error) => Err(Rejection::Failed(SubmitError::NotDone(error.to_string()))),
             };
-            // The client may have gone, in which case it needs no answer.
+            // The client may have disconnected, in which case it needs no answer.
             let _ = read.send(answer);
         }
     }

@@ -1,10 +1,10 @@
-//! Receives a snapshot, part by part, into a storage separate from the state.
+//! Receiver of a snapshot, part by part, into a storage that is separate from the state.
 //!
 //! The receiver handles one transfer at a time; a new transfer replaces the current one. A
 //! duplicate part is acknowledged again. A missing part ends the transfer, and the leader starts
 //! over. A late part is never mistaken for a part of the current transfer: a restarted sender may
-//! reuse transfer numbers, but it leads in a later term. A transfer without new parts times out,
-//! which closes its files, because its sender may have died and no new transfer may begin.
+//! reuse transfer numbers, but it leads in a later term. A transfer without new parts times out and
+//! closes its files, because its sender may have died, and perhaps no new transfer begins.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -53,8 +53,8 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// Creates a receiver. A sender waits up to `part` for a response and then starts over, so the
-    /// receiver abandons a transfer that has no new part for twice as long.
+    /// Creates a receiver. A sender waits up to `part` for a response and then starts over.
+    /// Therefore the receiver abandons a transfer that has had no new part for twice this time.
     pub(super) fn new(
         location: Arc<dyn StateLocation>,
         worker: Arc<dyn Worker>,

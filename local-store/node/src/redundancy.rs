@@ -1,8 +1,8 @@
-//! Checks whether a store can continue without a damaged node, which is to be set aside and
+//! Check whether a store can continue without a damaged node, so that the node can be set aside and
 //! rebuilt.
 //!
-//! Until then, the damaged node still votes and keeps its log. Two damaged nodes are rebuilt one
-//! after the other, so that no acknowledged write is lost. A leader with an undamaged disk has
+//! Until it is set aside, the damaged node votes and keeps its log. Two damaged nodes are rebuilt
+//! one after the other, so that no acknowledged write is lost. A leader with an undamaged disk has
 //! every acknowledged write, and the other nodes can be rebuilt from it.
 
 use std::collections::BTreeSet;
@@ -11,13 +11,13 @@ use crate::ring::ArcId;
 use crate::status::{Role, Status};
 use crate::types::{NodeId, slot_of};
 
-/// Compares the replicas of a damaged node with those of all others. Another node must lead each
-/// arc. That leader must have an undamaged disk and the newest term, and all nodes must be its
-/// voters. Among several damaged nodes, one that no longer votes is set aside first, otherwise the
-/// one in the lowest slot.
+/// Checks whether a damaged node can be set aside, by comparing its replicas with the replicas of
+/// all other nodes. Each arc must be led by another node with an undamaged disk and the newest
+/// term, and all nodes must be voters of that leader. If several nodes are damaged, a node that no
+/// longer votes is set aside first; otherwise the node in the lowest slot.
 ///
 /// # Errors
-/// The condition that has to be met before the node can be set aside.
+/// The unmet condition, which must be met before the node can be set aside.
 pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<(), String> {
     let id = own.first().ok_or("the node has no replicas")?.node;
     let votes = !own.iter().any(|status| status.role == Role::Stopped);
@@ -27,7 +27,7 @@ pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<
     };
     if let Some(status) = others.iter().find(goes_first) {
         return Err(format!(
-            "node {} has failed, or is damaged and has to be rebuilt first",
+            "node {} has failed, or is damaged and must be rebuilt first",
             slot_of(status.node)
         ));
     }
@@ -35,7 +35,8 @@ pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<
         let of_arc = || others.iter().filter(|status| status.arc == arc);
         let known = own.iter().filter(|status| status.arc == arc).chain(of_arc());
         let newest = known.map(|status| status.term).max();
-        // A partitioned leader still believes that it leads, and may lack later writes.
+        // A leader that is cut off by a network partition may believe that it leads, but lack later
+        // writes.
         let leads = |status: &&Status| {
             status.role == Role::Leader && !status.is_damaged && Some(status.term) == newest
         };
@@ -91,7 +92,7 @@ mod tests {
         (own[0].role, own[0].term) = (Role::Leader, 1);
         assert!(
             check_redundancy(&own, &others(), 2).is_err(),
-            "the damaged node leads, and node 2 did before"
+            "the damaged node leads the first arc now"
         );
         let refused: [(&str, Spoil); 9] = [
             ("another node may lead since", |all| all[1].term = 1),
@@ -104,7 +105,7 @@ mod tests {
             ("another node is being rebuilt", |all| {
                 all[0].learners.push(super::super::node_id(3, 1));
             }),
-            ("it is not a member any more", |all| all[0].voters[0] = super::super::node_id(1, 1)),
+            ("the node is no member", |all| all[0].voters[0] = super::super::node_id(1, 1)),
         ];
         for (what, spoil) in refused {
             let mut all = others();
@@ -119,7 +120,7 @@ mod tests {
         for status in all.iter_mut().filter(|status| status.node == 3) {
             status.is_damaged = true;
         }
-        assert_eq!(check_redundancy(&damaged(1), &all, 2), Ok(()), "node 2 is sound and leads");
+        assert_eq!(check_redundancy(&damaged(1), &all, 2), Ok(()), "node 2 is undamaged and leads");
         let mut all = others();
         for status in &mut all {
             status.node = if status.node == 2 { 2 } else { 1 };
@@ -127,14 +128,10 @@ mod tests {
         }
         assert!(
             check_redundancy(&damaged(3), &all, 2).is_err(),
-            "node 1 is damaged, too, and has the lower slot"
+            "node 1 is also damaged and has the lower slot"
         );
         let mut own = damaged(3);
         own[1].role = Role::Stopped;
-        assert_eq!(
-            check_redundancy(&own, &all, 2),
-            Ok(()),
-            "node 1 still votes, and node 3 no longer does"
-        );
+        assert_eq!(check_redundancy(&own, &all, 2), Ok(()), "node 1 votes, but node 3 does not");
     }
 }

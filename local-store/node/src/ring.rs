@@ -1,20 +1,21 @@
-//! The ring: the nodes that hold a replica of each arc.
+//! The ring: the nodes that have a replica of each arc.
 //!
-//! An arc is one consensus group. The number of arcs is fixed when a data directory is created; the
-//! table's placement says which part of the table an arc holds (see
-//! `docs/decisions/0007-several-arcs.md`). This module moves no data and knows no addresses.
+//! An arc is one consensus group. The number of arcs is fixed when a data directory is created. A
+//! table's placement determines which part of the table an arc stores (see
+//! `docs/decisions/0007-several-arcs.md`). This module moves no data and contains no addresses.
 
 pub use partition::ArcId;
 
-/// A node: its slot in the lowest eight bits, and above them the number of rebuilds of the slot.
-/// Ids are never reused, so a node that lost its disk cannot vote as its predecessor.
+/// The id of a node: its slot in the lowest eight bits, and above them the number of rebuilds of
+/// the slot. Ids are never reused, so a node that lost its disk cannot vote as its predecessor.
 pub type NodeId = u64;
 
-/// Number of replicas of an arc, if there are that many nodes.
+/// The number of replicas of an arc, if there are enough nodes.
 pub const REPLICAS: usize = 3;
 
-/// Returns the nodes with a replica of an arc: the node at the arc's end, and the nodes after it,
-/// at most [`REPLICAS`]. Each arc ends at the position of a node, in the order of `nodes`.
+/// Returns the nodes with a replica of an arc, at most [`REPLICAS`]: the node at the arc's end, and
+/// the nodes after it in the ring. Each arc ends at the position of a node, in the order of
+/// `nodes`.
 #[must_use]
 pub fn holders(arc: ArcId, nodes: &[NodeId]) -> Vec<NodeId> {
     let first = usize::try_from(arc.0).unwrap_or(0) % nodes.len().max(1);

@@ -6,8 +6,8 @@ use locks::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// The progress of the scrub, which verifies the files of a replica: its state and, for the first
-/// arc, the log of its node. The progress is stored beside the state, so that a pass continues
-/// after a restart.
+/// arc, the node's log. The progress is stored beside the state, so that a pass continues after a
+/// restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Complete passes since the replica was created.

@@ -1,6 +1,6 @@
 //! The location of a replica's state, and its replacement by a snapshot.
 //!
-//! The state is one storage. A snapshot is written into a staged storage beside it, which then
+//! The state is one storage. A snapshot is written into a separate, staged storage, which then
 //! becomes the state in one atomic step. Other storages are removed when their last user drops
 //! them, or at the next start after a crash.
 
@@ -28,7 +28,7 @@ use storage::{BlockCache, Error, LsmOptions, LsmStorage, MemoryStorage, Storage}
 pub struct StagedStorage {
     /// The storage.
     pub storage: Arc<dyn Storage>,
-    /// Its number in its location.
+    /// The number of the storage in its location.
     pub number: u64,
 }
 
@@ -40,9 +40,9 @@ pub trait StateLocation: Send + Sync + 'static {
     /// When the state cannot be read, or is damaged.
     fn open(&self) -> Result<Arc<dyn Storage>, Error>;
 
-    /// Creates an empty storage beside the state and other staged storages, one of which may be
-    /// adopted at the same time. A storage that is not adopted is removed when its last user drops
-    /// it.
+    /// Creates an empty storage beside the state and other staged storages. Another staged storage
+    /// may be adopted at the same time. A storage that is not adopted is removed when its last user
+    /// drops it.
     ///
     /// # Errors
     /// When the storage cannot be created.
@@ -59,7 +59,8 @@ pub trait StateLocation: Send + Sync + 'static {
 /// The name of the pointer file, which contains the name of the state's directory.
 const CURRENT: &str = "current";
 
-/// A location in directories `state-<number>`, with a file that names the current one.
+/// A location in directories `state-<number>`, with a file that contains the name of the current
+/// directory.
 pub struct DirectoryLocation {
     directory: PathBuf,
     cache: BlockCache,
@@ -78,9 +79,9 @@ impl fmt::Debug for DirectoryLocation {
 struct Storages {
     state: u64,
     last_staged: u64,
-    /// The state, if it is open for the next [`StateLocation::open`].
+    /// The state, if it is kept open for the next [`StateLocation::open`].
     kept: Option<Arc<dyn Storage>>,
-    /// For each open storage, whether its directory is removed when its last user drops it.
+    /// For each open storage, a flag whether its directory is removed when its last user drops it.
     temporary: BTreeMap<u64, Weak<AtomicBool>>,
 }
 
@@ -156,12 +157,12 @@ impl DirectoryLocation {
                 text.trim().parse().map_err(strange)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // The first start writes the file durably before it creates a storage. If there is
-                // a storage but no file, the file was lost.
+                // The first start writes the pointer file durably before it creates a storage. If
+                // there is a storage but no pointer file, the file was lost.
                 if let Some(found) = self.find_storages()?.first() {
                     let found = found.display();
                     return Err(damaged(format!(
-                        "`{found}` exists, but not `{CURRENT}`, which names the directory of the state"
+                        "`{CURRENT}`, which names the directory of the state, does not exist, but `{found}` does"
                     )));
                 }
                 let parent = self.directory.parent().filter(|path| !path.as_os_str().is_empty());
@@ -173,7 +174,7 @@ impl DirectoryLocation {
         }
     }
 
-    /// Replaces the file atomically and durably.
+    /// Replaces the pointer file atomically and durably.
     fn write_current(&self, number: u64) -> io::Result<()> {
         let fresh = self.directory.join("current.new");
         let mut file = wait_for_one(|| File::create(&fresh))?;
@@ -193,12 +194,13 @@ impl DirectoryLocation {
     }
 
     /// Returns the directories of storages whose creation was interrupted. They have a temporary
-    /// name and contain no data, because a directory is renamed once its storage is complete.
+    /// name and contain no data, because a directory gets its final name after its storage is
+    /// complete.
     fn find_half_made(&self) -> io::Result<Vec<PathBuf>> {
         self.find(|rest| rest.strip_suffix(".new").is_some_and(|rest| rest.parse::<u64>().is_ok()))
     }
 
-    /// Returns the directories `state-<rest>` for which `is_meant` accepts the rest.
+    /// Returns the directories `state-<suffix>` for which `is_meant` accepts the suffix.
     fn find(&self, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
@@ -213,8 +215,8 @@ impl DirectoryLocation {
     }
 
     /// Removes every storage except storage `kept`. If storage `kept` is missing but another
-    /// storage exists, returns an error and removes nothing: the pointer is wrong, and the other
-    /// storage may be the state.
+    /// storage exists, returns an error and removes nothing: the pointer file is wrong, and the
+    /// other storage may be the state.
     fn remove_others(&self, kept: u64) -> io::Result<()> {
         self.find_half_made()?.iter().try_for_each(|path| LsmStorage::remove(path))?;
         let (kept, found) = (self.path(kept), self.find_storages()?);
@@ -368,7 +370,7 @@ mod tests {
         assert_eq!(keys(&*location.open().unwrap()), [b"kept"]);
     }
 
-    /// Goal: a crash during the creation of a storage, the first one or another, has no effect on
+    /// Goal: a crash during the creation of the first storage, or of another one, has no effect on
     /// the next start.
     #[test]
     fn an_incomplete_storage_is_ignored() {
@@ -417,7 +419,7 @@ mod tests {
         drop((state, staged));
         assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
         let folders = fs::read_dir(folder.path()).unwrap().count();
-        assert_eq!(folders, 2, "the state and the file that names it");
+        assert_eq!(folders, 2, "only the state and the file that names it remain");
     }
 
     #[test]
@@ -443,7 +445,7 @@ mod tests {
         drop((view, staged));
         assert!(!is_there(1) && is_there(3));
         assert_eq!(keys(&*location.open().unwrap()), [b"new"]);
-        assert!(is_there(3), "the state stays, even if it is not open");
+        assert!(is_there(3), "a state that is not open is kept");
     }
 
     #[test]
@@ -484,7 +486,8 @@ mod tests {
         assert!(open().is_ok(), "the process died before it created a storage");
     }
 
-    /// A leader without a response sends its snapshot again while the first one is being installed.
+    /// Case: a leader gets no response and sends its snapshot again, while the first snapshot is
+    /// being installed.
     #[test]
     fn the_given_storage_is_adopted_not_the_last_staged_one() {
         fn check(location: &dyn StateLocation) {

@@ -1,4 +1,4 @@
-//! The status of a replica, for people and programs: role, leader, progress, log, snapshot.
+//! The status of a replica: role, leader, progress, log and snapshot.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::types::{NodeId, TypeConfig};
 /// The role of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// The replica orders the writes.
+    /// The replica leads its group and orders the writes.
     Leader,
     /// The replica follows a leader and can replace it.
     Follower,
@@ -49,7 +49,7 @@ pub struct Status {
     pub role: Role,
     /// The replica's term.
     pub term: u64,
-    /// The leader that the replica knows.
+    /// The leader, as far as the replica knows.
     pub leader: Option<NodeId>,
     /// The nodes that vote.
     pub voters: Vec<NodeId>,
@@ -57,7 +57,7 @@ pub struct Status {
     pub learners: Vec<NodeId>,
     /// The last entry in the replica's log.
     pub last_log: Option<u64>,
-    /// The last entry that the replica knows to be committed.
+    /// The last committed entry, as far as the replica knows.
     pub committed: Option<u64>,
     /// The last entry that the replica's state contains.
     pub applied: Option<u64>,
@@ -65,8 +65,8 @@ pub struct Status {
     pub snapshot: Option<u64>,
     /// The entry up to which the replica's log is purged.
     pub purged: Option<u64>,
-    /// On a leader: for each node that the leader replicates to, the last entry that the node has
-    /// acknowledged as durable. Empty on any other replica.
+    /// On a leader: the last entry that each follower or learner has acknowledged as durable. Empty
+    /// on any other replica.
     pub acknowledged: BTreeMap<NodeId, u64>,
     /// On a leader of several nodes: milliseconds since a majority last responded to the leader.
     /// Each heartbeat of a working leader resets the value.
@@ -83,8 +83,8 @@ pub struct Status {
 }
 
 impl Status {
-    /// Creates the status from the metrics of the consensus and the usage of the node's log: syncs
-    /// and bytes.
+    /// Creates the status from the metrics of the consensus library and the usage of the node's log
+    /// (syncs and bytes).
     pub(super) fn new(
         node: NodeId,
         arc: ArcId,
@@ -153,7 +153,7 @@ impl Status {
 }
 
 /// Returns how long a leader of several nodes has had no response from a majority. Before the first
-/// quorum response of its term, the time counts from the leader's own last heartbeat.
+/// response from a majority in its term, the time counts from the leader's own last heartbeat.
 fn silent_ms(node: NodeId, metrics: &RaftMetrics<TypeConfig>) -> Option<u64> {
     let is_one_of_several = metrics.membership_config.membership().voter_ids().count() > 1;
     let own = || *metrics.heartbeat.as_ref()?.get(&node)?;

@@ -1,9 +1,10 @@
 //! The messages between nodes, and the trait that carries them.
 //!
 //! A message is a request; it gets one response or times out. Messages may be lost, delayed or
-//! reordered, and Raft's own may be duplicated. A [`Request::Submit`] is delivered at most once,
-//! because proposing commands twice applies them twice: no transport retries a request. Within a
-//! process a message is a function call; between processes the server's module `peer` encodes it.
+//! reordered, and Raft messages may also be duplicated. A [`Request::Submit`] is delivered at most
+//! once, because proposing commands twice applies them twice. Therefore no transport retries a
+//! request. Within a process a message is a function call; between processes the server's module
+//! `peer` encodes it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -43,14 +44,14 @@ pub struct Envelope {
 pub enum Request {
     /// Raft: entries, or a heartbeat.
     Append(AppendEntriesRequest<TypeConfig>),
-    /// Raft: a candidate asks for a vote.
+    /// Raft: a candidate requests a vote.
     Vote(VoteRequest<TypeConfig>),
-    /// Raft: asks whether the receiver would vote for the candidate.
+    /// Raft: a node asks whether the receiver would vote for it (pre-vote).
     PreVote(VoteRequest<TypeConfig>),
     /// Raft: a part of a snapshot.
     Snapshot(Box<SnapshotPart>),
-    /// Propose commands, encoded by [`crate::forward::encode_submission`]. Not idempotent: a
-    /// transport delivers it at most once.
+    /// Propose commands, encoded by [`crate::forward::encode_submission`]. This request is not
+    /// idempotent: a transport delivers it at most once.
     Submit(Payload),
     /// Confirm leadership and return the log index that a strong read must see.
     ReadIndex,
@@ -67,9 +68,9 @@ pub struct SnapshotPart {
     pub vote: Vote,
     /// The metadata of the snapshot.
     pub meta: SnapshotMeta,
-    /// Number of the transfer, unique among those of the sender's term.
+    /// The number of the transfer, unique in the sender's term.
     pub transfer: u64,
-    /// Number of the part in its transfer, from 0.
+    /// The number of the part in its transfer, from 0.
     pub sequence: u64,
     /// Keys and values.
     pub pairs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -80,41 +81,41 @@ pub struct SnapshotPart {
 /// The response to a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Response {
-    /// To [`Request::Append`].
+    /// The response to [`Request::Append`].
     Append(AppendEntriesResponse<TypeConfig>),
-    /// To [`Request::Vote`] and [`Request::PreVote`].
+    /// The response to [`Request::Vote`] and [`Request::PreVote`].
     Vote(VoteResponse<TypeConfig>),
-    /// To the last [`Request::Snapshot`] of a transfer.
+    /// The response to the last [`Request::Snapshot`] of a transfer.
     Snapshot(SnapshotResponse<TypeConfig>),
-    /// To the other parts of a snapshot: the part was accepted.
+    /// The response to the other parts of a snapshot: the part was accepted.
     PartTaken,
-    /// To [`Request::Submit`]: the commands are committed and applied.
+    /// The response to [`Request::Submit`]: the commands are committed and applied.
     Submitted {
         /// The log index of the entry with the commands.
         index: u64,
         /// The replies, encoded by [`crate::forward::encode_replies`].
         replies: Payload,
     },
-    /// To [`Request::ReadIndex`]: a read that has applied this log index sees every write that was
-    /// acknowledged before the request was sent.
+    /// The response to [`Request::ReadIndex`]. A state with the entry at this log index contains
+    /// every write that was acknowledged before the request was sent.
     ReadIndex {
         /// The log index.
         index: u64,
     },
-    /// To [`Request::Status`].
+    /// The response to [`Request::Status`].
     Status(Box<Status>),
     /// This node is not the leader and did nothing.
     NotLeader,
     /// The request is too old by this node's clock, and was not applied.
     TooOld {
-        /// The time of this node's clock, which the sender's clock has to reach.
+        /// The time of this node's clock. The sender advances its clock to this time.
         now: EpochMillis,
     },
     /// The outcome is unknown.
     Unknown(String),
     /// The request was not applied and never will be, for this reason.
     Refused(String),
-    /// To [`Request::TransferLeader`].
+    /// The response to [`Request::TransferLeader`].
     LeaderTransferred,
 }
 
@@ -131,11 +132,11 @@ pub enum CallError {
 
 /// A transport of messages to other nodes.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends a message and waits for its response, at most for `timeout`.
+    /// Sends a message and waits for its response, for at most `timeout`.
     fn call(&self, message: Envelope, timeout: Duration) -> BoxFuture<Result<Response, CallError>>;
 
-    /// Returns the last vote that another node has logged, as of now. Returns `None` if the vote
-    /// cannot be read without a message.
+    /// Returns the last vote that another node has logged at the time of the call. Returns `None`
+    /// if the vote cannot be read without a message.
     fn ballot_of(&self, _node: NodeId, _arc: ArcId) -> Option<Ballot> {
         None
     }

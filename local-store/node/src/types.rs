@@ -1,4 +1,4 @@
-//! The types that the consensus library is instantiated with.
+//! The type parameters of the consensus library.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 pub use crate::payload::Payload;
 pub use crate::ring::NodeId;
 
-/// Returns the slot of a node: the number that its operator assigned.
+/// Returns the slot of a node: the number that the operator assigned to it.
 #[must_use]
 pub fn slot_of(node: NodeId) -> u64 {
     node & 0xff
 }
 
-/// Returns the incarnation of a node: how often its slot was rebuilt.
+/// Returns the incarnation of a node: the number of times that its slot was rebuilt.
 #[must_use]
 pub fn incarnation_of(node: NodeId) -> u64 {
     node >> 8
@@ -31,7 +31,7 @@ pub fn node_id(slot: u64, incarnation: u64) -> NodeId {
     incarnation << 8 | slot_of(slot)
 }
 
-/// The runtime of the consensus library. Its timers draw their randomness from a seed, so that a
+/// The runtime of the consensus library. Its timers use random numbers from a seed, so that a
 /// simulated run is reproducible. In production the seed is random, and the only cost is one
 /// task-local value per task.
 pub type Runtime = DeterministicRng<TokioRuntime>;
@@ -77,8 +77,8 @@ pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Replies(pub Vec<Reply>);
 
-/// A callback for the outcome of a proposal. The first task that learns the outcome calls it. If
-/// the callback is dropped instead, the outcome is unknown.
+/// A callback for the outcome of a proposal. The first task that gets the outcome calls it. If the
+/// callback is dropped without a call, the outcome is unknown.
 pub struct OutcomeCallback<T>(Box<dyn FnOnce(T) + Send>);
 
 impl<T> OutcomeCallback<T> {

@@ -14,10 +14,10 @@ pub type Job = Box<dyn FnOnce() + Send>;
 
 /// A worker that runs jobs one after another, in the order of submission.
 pub trait Worker: Send + Sync + 'static {
-    /// Runs a job after all earlier ones.
+    /// Runs a job after all earlier jobs.
     fn run(&self, job: Job);
 
-    /// Runs a job after all earlier ones, but not before `delay` has passed. Later jobs wait until
+    /// Runs a job after all earlier jobs, but not before `delay` has passed. Later jobs wait until
     /// this job has run.
     fn run_later(&self, delay: Duration, job: Job);
 }
@@ -27,7 +27,8 @@ enum Work {
     Wait(Duration),
 }
 
-/// A dedicated thread. It ends when the last handle is dropped and its jobs are done.
+/// A worker with a dedicated thread. The thread ends when the last handle is dropped and its jobs
+/// are done.
 #[derive(Debug, Clone)]
 pub struct ThreadWorker {
     jobs: Sender<Work>,
@@ -70,9 +71,9 @@ impl Worker for ThreadWorker {
     }
 }
 
-/// Runs a job on a worker. The returned future waits for the job's result, `None` if the worker
-/// lost the job. The job is in the worker's queue when this function returns, even before the
-/// future is polled.
+/// Runs a job on a worker. The returned future resolves to the job's result, or to `None` if the
+/// worker lost the job. The job is in the worker's queue when this function returns, even before
+/// the future is polled.
 pub fn run_on<T: Send + 'static, J: FnOnce() -> T + Send + 'static>(
     worker: &dyn Worker,
     job: J,

@@ -1,4 +1,4 @@
-//! The catalogue: all tables, as one arc knows them or merged from all arcs.
+//! The catalogue: the tables of one arc, or the tables merged from all arcs.
 //!
 //! `machine` and `arcs::adoption` change tables.
 
@@ -19,7 +19,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Returns the table with a whole name, which includes the owner: see
+    /// Returns the table with a full name, which includes the owner: see
     /// [`crate::table::name::TableName::whole`].
     #[must_use]
     pub fn find(&self, whole_name: &str) -> Option<&Arc<Table>> {
@@ -32,9 +32,8 @@ impl Catalogue {
         self.tables.get(&id)
     }
 
-    /// Returns the table with an id if every arc knows the table. Only such a table accepts items,
-    /// because an index entry may belong to any arc, and an arc that does not know the table would
-    /// discard the entry.
+    /// Returns the table with an id if every arc has the table. Only such a table accepts items: an
+    /// index entry may belong to any arc, and an arc without the table would discard the entry.
     #[must_use]
     pub fn get_for_items(&self, id: TableId) -> Option<&Arc<Table>> {
         self.get(id).filter(|table| !table.is_partial)
@@ -51,8 +50,8 @@ impl Catalogue {
         self.tables.values()
     }
 
-    /// Adds or replaces a table. If two tables have the same name, the name finds the newer one,
-    /// because the older is about to be removed.
+    /// Adds or replaces a table. If two tables have the same name, the name refers to the newer
+    /// table, because the older table is about to be removed.
     pub(crate) fn put(&mut self, table: Table) {
         let newest = self.names.entry(table.name.whole().to_owned()).or_insert(table.id);
         *newest = table.id.max(*newest);
@@ -107,7 +106,7 @@ fn add_part(whole: &mut Table, part: &Table) {
         whole.time_to_live = part.time_to_live.clone();
     }
     // If this arc has removed an index, the merged table shows the index as being deleted. If this
-    // arc does not know an index yet, the merged table shows it as being created: this arc may hold
+    // arc does not have an index yet, the merged table shows it as being created: this arc may have
     // items without an entry, even if the first arc has finished.
     for known in &mut whole.indexes {
         let here = match part.indexes.iter().find(|index| index.number == known.number) {
@@ -119,9 +118,9 @@ fn add_part(whole: &mut Table, part: &Table) {
             known.status = here;
         }
     }
-    // An index that the first arc has removed, but this arc has not, is still being deleted. If its
-    // number is higher than all numbers that the first arc has assigned, this node's copy of the
-    // first arc is stale, and the index is omitted.
+    // An index that only the first arc has removed is being deleted. If its number is higher than
+    // all numbers that the first arc has assigned, this node's copy of the first arc is stale, and
+    // the index is omitted.
     let given = whole.next_index;
     for index in part.indexes.iter().filter(|index| index.number.0 < given) {
         if whole.indexes.iter().all(|known| known.number != index.number) {

@@ -1,4 +1,4 @@
-//! Item images, and the change from one to another.
+//! Item images, and the change from one image to another.
 //!
 //! An image is an item's stored bytes and its size. Readers decode only the attributes that they
 //! need.
@@ -44,7 +44,7 @@ impl Image {
         self.encoded.decode_only(|name| names.binary_search(&name).is_ok()).map_err(damaged)
     }
 
-    /// Returns the item with the attributes of `old` replaced by those of `new`.
+    /// Returns the image with the attributes of `old` replaced by the attributes of `new`.
     pub(crate) fn with_part(&self, old: &Item, new: &Item) -> Result<Self, ReadError> {
         Self::stored(self.encoded.with_replaced(old, new).map_err(damaged)?)
     }
@@ -55,14 +55,14 @@ impl Image {
     }
 }
 
-/// Returns the size that a stored item or index entry records.
+/// Returns the size in bytes that is stored with an item or index entry.
 pub(crate) fn stored_size(bytes: &[u8]) -> Result<u64, ReadError> {
     let size = EncodedItem::from_stored(bytes).size().map_err(damaged)?;
     Ok(u64::try_from(size).unwrap_or(u64::MAX))
 }
 
-/// A change of an item. The changes of index entries, item collection and stream record are derived
-/// from it.
+/// A change of an item. The changes of index entries and item collection, and the stream record,
+/// are derived from it.
 pub(crate) struct ItemChange<'a> {
     pub(crate) key: &'a PrimaryKey,
     pub(crate) old: Option<&'a Image>,
@@ -75,7 +75,7 @@ pub(crate) fn damaged(error: EncodingError) -> ReadError {
     ReadError(error.to_string())
 }
 
-/// Equality of images is equality of their stored bytes, because equal items have equal bytes.
+/// Two images are equal if their stored bytes are equal, because equal items have equal bytes.
 impl PartialEq for Image {
     fn eq(&self, other: &Self) -> bool {
         self.encoded == other.encoded

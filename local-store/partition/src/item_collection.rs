@@ -1,5 +1,5 @@
-//! Item collections: all items with one partition key, of a table with local indexes. Their size is
-//! maintained and limited.
+//! Item collections: all items with one partition key in a table with local indexes. The store
+//! tracks and limits their size.
 //!
 //! As in DynamoDB, only tables with local indexes have item collections. Source: AWS, "Local
 //! secondary indexes", item collections and their size limit.
@@ -23,8 +23,8 @@ pub(crate) enum Collection {
     TooLarge,
 }
 
-/// Updates the size of a change's item collection. If `is_limited`, a change that would exceed the
-/// limit is rejected and not counted. A change that makes the collection smaller is always
+/// Updates the size of the item collection that a change belongs to. If `is_limited`, rejects a
+/// change that would exceed the limit. A change that makes the collection smaller is always
 /// accepted.
 pub(crate) fn count(
     overlay: &mut Overlay<'_>,
@@ -38,8 +38,8 @@ pub(crate) fn count(
     }
     let partition = &change.key.partition;
     let known = item_collection::read(overlay, table.id, partition)?;
-    // `entries` has only the changed entries. Unchanged entries would add the same bytes to both
-    // sums.
+    // `entries` contains only the changed entries. Unchanged entries would add the same bytes to
+    // both sums.
     let local = || entries.iter().filter(|entry| entry.index.definition.kind == IndexKind::Local);
     let before = bytes_of(change.old, local().map(|entry| &entry.before));
     let after = bytes_of(change.new, local().map(|entry| &entry.after));

@@ -7,7 +7,7 @@
 /// A deliberate fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// The log reports a sync that has not happened.
+    /// The log reports records as durable before it has synced them.
     ReplyBeforeSync,
     /// A failed sync of the log is treated as successful.
     IgnoreSyncError,
@@ -15,7 +15,8 @@ pub enum Mutation {
     SkipDirectorySync,
     /// The log accepts a record whose checksum is wrong.
     IgnoreChecksum,
-    /// The state reports writes as durable that are not, so that the log is truncated too far.
+    /// The state reports writes as durable that are only in memory, so the log is truncated too
+    /// far.
     PersistNothing,
     /// A restart applies the last entry a second time.
     ApplyTwice,
@@ -25,7 +26,7 @@ pub enum Mutation {
     PartialTransaction,
     /// A transaction's token is not remembered.
     ForgetToken,
-    /// Deleting an item leaves its index entries.
+    /// Deleting an item does not delete its index entries.
     SkipIndexEntries,
     /// A write that changes nothing produces a stream record.
     RecordOfNothing,
@@ -47,13 +48,14 @@ pub enum Mutation {
     TrustOwnVote,
     /// A restarted leader leads again without an election.
     LeaderRestore,
-    /// A write whose reply was lost is reported as certainly not applied.
+    /// A write whose reply was lost is reported as not applied, although its outcome is unknown.
     FalseFailure,
     /// A write whose reply was lost is sent to the leader again.
     RepeatLostWrite,
-    /// The last keys of a snapshot are not sent.
+    /// The sender of a snapshot omits the last keys.
     LoseEndOfSnapshot,
-    /// The log is truncated to its newest entry, however little of the state is durable.
+    /// The log is truncated to its newest entry, even if the state does not durably contain the
+    /// removed entries.
     ShortenTooFar,
     /// The change of an index entry in another arc is not added to the outbox.
     SkipOutbox,
@@ -65,13 +67,12 @@ pub enum Mutation {
     ForgetDecision,
     /// A transaction over several arcs is acknowledged before its decision is durable.
     AnswerBeforeDecision,
-    /// A write that was stored as a delta is decoded with its base's values in the condition
-    /// instead of its own.
+    /// A write that was stored as a delta is decoded with the condition values of its base.
     ConditionOfModel,
 }
 
 impl Mutation {
-    /// All faults.
+    /// All deliberate faults.
     pub const ALL: [Self; 30] = [
         Self::ReplyBeforeSync,
         Self::IgnoreSyncError,
@@ -116,7 +117,7 @@ mod switch {
         static ACTIVE: Cell<Option<Mutation>> = const { Cell::new(None) };
     }
 
-    /// Sets the fault of this thread, or none.
+    /// Sets the active fault of this thread; `None` deactivates it.
     pub fn activate(mutation: Option<Mutation>) {
         ACTIVE.set(mutation);
     }

@@ -1,4 +1,4 @@
-//! Reads of items and index entries: one by key, or ranges in the order of a Query or a Scan.
+//! Reads of items and index entries: one item by key, or ranges in the order of a Query or a Scan.
 //!
 //! Filters, projections and page sizes are not part of this module: the visitor decides where a
 //! read ends.
@@ -16,7 +16,7 @@ use crate::table::identifiers::{IndexNumber, PartitionNumber};
 use crate::table::index::IndexKey;
 use crate::table::token_range::TokenRange;
 
-/// The range of sort keys of a Query, as its key condition gives it.
+/// The condition of a Query on the sort key, if it has one.
 pub type SortRange = Option<SortCondition>;
 
 /// The items to read.
@@ -124,8 +124,8 @@ pub fn read_encoded_entries(
 /// The bounds of a key range: the first key (inclusive) and the end (exclusive).
 type Bounds = (Vec<u8>, Vec<u8>);
 
-/// Visits the values of a range in order or in reverse, beginning after the key `start_after` if it
-/// is given.
+/// Visits the values of a key range in order or in reverse. If `start_after` is given, begins after
+/// this key.
 fn visit_behind(
     view: &dyn View,
     (mut from, mut to): Bounds,
@@ -176,8 +176,8 @@ fn entry_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
 }
 
 /// Returns the bounds of the keys under a prefix whose sort key meets a condition. `at` returns the
-/// first key for a value, `behind` the exclusive end of the keys for a value, and `begin` the
-/// common prefix of all values that begin with a value.
+/// first key for a sort key value, and `behind` the exclusive end of its keys. `begin` returns the
+/// common prefix of the keys of all values that begin with a value.
 fn sort_bounds(
     prefix: &[u8],
     sort: Option<&SortCondition>,
@@ -226,7 +226,7 @@ pub fn read_partition_statistics(
     statistics::read(view, table.id, partition)
 }
 
-/// Returns the statistics of a table, over all its partitions.
+/// Returns the sum of the statistics of all partitions of a table.
 ///
 /// # Errors
 /// When the storage cannot be read.

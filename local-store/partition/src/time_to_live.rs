@@ -1,9 +1,9 @@
 //! Time to live: the expiry entries of items, and the search for expired items.
 //!
-//! The delete itself is a conditional command like any other write (see `write`), so an item whose
-//! expiry time was extended in the meantime is kept. Rules: AWS, "Using time to live (TTL)". The
-//! time is a top-level Number of epoch seconds. An item is expired when the current time is
-//! greater. An expiry time more than five years in the past is ignored.
+//! An expired item is deleted by a conditional command (see `write`), so an item whose expiry time
+//! was extended in the meantime is kept. Rules: AWS, "Using time to live (TTL)". The expiry time is
+//! a top-level Number of epoch seconds. An item is expired when the current time is greater than
+//! its expiry time. An expiry time more than five years in the past is ignored.
 
 use std::ops::ControlFlow;
 
@@ -21,17 +21,19 @@ use crate::table::Table;
 use crate::table::identifiers::TableId;
 use crate::table::time_to_live::TimeToLive;
 
-/// The most expiry entries that one step adds or removes, so that no log entry becomes too large.
+/// The maximum number of expiry entries that one step adds or removes, so that no batch becomes too
+/// large.
 const STEP_ENTRIES_MAX: usize = 1000;
-/// The most items that one indexing step reads; fewer if the items are large.
+/// The maximum number of items that one indexing step reads; fewer if the items are large.
 const STEP_ITEMS_MAX: usize = 4000;
 
-/// Returns when an item expires, in seconds; `None` if the attribute is missing, not a number, or
-/// negative. Decodes only this attribute, because an item may have tens of thousands of attributes.
+/// Returns an item's expiry time in epoch seconds; `None` if the attribute is missing, not a
+/// number, or negative. Decodes only this attribute, because an item may have tens of thousands of
+/// attributes.
 pub(crate) fn expires_at(item: &EncodedItem, attribute: &str) -> Result<Option<u64>, ReadError> {
     match item.stored_value(attribute).map_err(damaged)? {
         StoredValue::Key(StoredKeyValue { attribute_type: KeyAttributeType::N, ordered }) => {
-            let not_a_number = || ReadError("an item's number is damaged".to_owned());
+            let not_a_number = || ReadError("a number attribute of an item is damaged".to_owned());
             let (number, _) = Number::decode_ordered(ordered).ok_or_else(not_a_number)?;
             Ok(seconds_of(&number))
         }
@@ -43,7 +45,7 @@ fn seconds_of(number: &Number) -> Option<u64> {
     if number.is_negative() {
         return None;
     }
-    // Fractions of a second are dropped. A number that does not fit into 64 bits never expires.
+    // Fractions of a second are ignored. A number that does not fit into 64 bits never expires.
     let text = number.to_string();
     text.split('.').next().and_then(|whole| whole.parse().ok())
 }
@@ -112,7 +114,7 @@ pub(crate) fn step(overlay: &mut Overlay<'_>, table: &mut Table) -> Result<bool,
     }
 }
 
-/// Adds the next items to the expiry entries. Returns the key to continue after, or `None` at the
+/// Adds the expiry entries of the next items. Returns the key of the last item, or `None` at the
 /// end of the table.
 fn index_items(
     overlay: &mut Overlay<'_>,
@@ -163,13 +165,13 @@ pub struct Expired {
     pub next_position: Option<Vec<u8>>,
 }
 
-/// Returns deletes for expired items of a table, oldest first: at most `limit`, and about as many
-/// bytes of items as a step allows, but at least one. The cost of a delete grows with the item,
-/// which also goes into a stream record, so a limit on the number of deletes alone would not bound
-/// the work of an entry.
+/// Returns delete commands for expired items of a table, oldest first. Their number is at most
+/// `limit`, and their items have about as many bytes as a step allows; at least one command is
+/// returned if an item is expired. The bytes are limited too, because the cost of a delete grows
+/// with the size of its item, which is copied into a stream record.
 ///
-/// A delete of an item that a transaction has locked does nothing. A caller that continues after
-/// `behind` skips such items; the next search from the beginning finds them again.
+/// A delete has no effect while a transaction has locked the item. A caller that continues after
+/// `behind` skips locked items; the next search from the beginning finds them again.
 ///
 /// # Errors
 /// When the storage cannot be read.

@@ -1,7 +1,8 @@
-//! Applies one item's write: the condition, the change, and its consequences in the same batch: the
-//! item, its expiry and index entries, its stream record, the partition's statistics.
+//! Application of a write to one item. One batch contains all its effects: the item, its expiry and
+//! index entries, its stream record, and the partition's statistics.
 //!
-//! No request makes this module fail: a write that cannot be applied gets a reply with the reason.
+//! No request makes this module fail: the reply to a write that cannot be applied contains the
+//! reason.
 
 use expression::{Condition, Path, Update, UpdateError};
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
@@ -119,7 +120,7 @@ pub(crate) fn apply_expire(
     Ok(Reply::Done { more: false })
 }
 
-/// Replaces an item by the one that a transaction has prepared, without further checks.
+/// Replaces an item with the result that a transaction has prepared, without further checks.
 pub(crate) fn replace_with(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -178,10 +179,10 @@ fn names_looked_at<'w>(write: &'w Write, table: &'w Table) -> Vec<&'w str> {
     names
 }
 
-/// Returns the item after an update. `old` is the current item and those of its attributes that the
-/// write uses; if it is `None`, the update begins with the key alone. Returns `None` if the item
-/// does not exist and the update does not create it, or DynamoDB's text if the update cannot be
-/// applied.
+/// Returns the item after an update. `old` is the current item and its attributes that the write
+/// uses. If it is `None`, the update starts from an item with only the key. Returns `None` if the
+/// item does not exist and the update does not create it, or DynamoDB's message if the update
+/// cannot be applied.
 fn updated(
     update: &Update,
     old: Option<(&Image, &Item)>,
@@ -232,7 +233,7 @@ fn read_old(view: &dyn View, stored: &[u8]) -> Result<Option<Image>, ReadError> 
     found.map(|bytes| Image::stored(EncodedItem::from_stored(bytes))).transpose()
 }
 
-/// Replaces `old` by `new`. If the item did not change, writes nothing, not even a stream record.
+/// Replaces `old` with `new`. If the item did not change, writes nothing, not even a stream record.
 /// `stored` is the storage key of the item.
 fn replace(
     overlay: &mut Overlay<'_>,
@@ -263,7 +264,7 @@ fn replace(
 }
 
 /// Counts a change in the statistics of its partition. If an unfinished split has already counted
-/// the item in its lower part, the statistics of that part change, too.
+/// the item in its lower part, also updates the statistics of the lower part.
 fn count(
     overlay: &mut Overlay<'_>,
     table: &Table,

@@ -1,8 +1,7 @@
 //! The limit of open file descriptors of this process, and its shares for files and connections.
 //!
 //! A process that runs out of descriptors can open no file and accept no connection. Connections
-//! and files therefore have separate bounds, whose sum together with the reserve is at most the
-//! limit.
+//! and files therefore have separate bounds, whose sum with the reserve is at most the limit.
 //!
 //! | share | size | used by |
 //! |---|---|---|
@@ -14,31 +13,31 @@ use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The smallest limit with which a store of three nodes starts: it opens about 60 files.
+/// The minimum limit for a store of three nodes, which opens about 60 files at its start.
 const LIMIT_MIN: usize = 128;
-/// The soft limit to set if the system refuses to raise it to the hard limit. macOS refuses values
-/// above this one. Source: `OPEN_MAX` in its `sys/syslimits.h`.
+/// The soft limit to set if the system refuses to raise it to the hard limit. macOS rejects higher
+/// values. Source: `OPEN_MAX` in its `sys/syslimits.h`.
 const LIMIT_FALLBACK: u64 = 10_240;
-/// The limit to assume on a system that has none.
+/// The limit to assume on a system without a limit.
 const LIMIT_ASSUMED: usize = 1_048_576;
-/// Descriptors that every process needs in addition to files and connections.
+/// The minimum reserve of descriptors, which a process needs in addition to files and connections.
 const RESERVE_MIN: usize = 32;
-/// The most connections. More connections would cost memory for their buffers, and the clients of a
-/// single machine need no more.
+/// The maximum number of connections. More connections would cost memory for their buffers, and the
+/// clients of a single machine do not need them.
 const CONNECTIONS_MAX: usize = 2_048;
 
 /// The limit of this process, and its shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
-    /// Descriptors that the process may have open.
+    /// The number of descriptors that the process may have open.
     pub limit: usize,
-    /// Connections that clients and peers may have open, over all listeners together.
+    /// The maximum number of connections of clients and peers, for all listeners together.
     pub connections_max: usize,
-    /// Files that the process may keep open.
+    /// The maximum number of files that the process may keep open.
     pub files_max: usize,
 }
 
-/// The limit is too low to run.
+/// The error that the limit of file descriptors is too low to run.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
     "this process may open {limit} files and connections, but needs at least {LIMIT_MIN}: raise the hard limit (`ulimit -Hn`, or LimitNOFILE of a systemd unit)"
@@ -73,7 +72,7 @@ impl Descriptors {
     }
 }
 
-/// Raises the soft limit to the hard one, and returns the new soft limit.
+/// Raises the soft limit to the hard limit, and returns the new soft limit.
 fn raise() -> usize {
     let found = getrlimit(Resource::Nofile);
     let set = |current| setrlimit(Resource::Nofile, Rlimit { current, ..found });
@@ -82,7 +81,7 @@ fn raise() -> usize {
         if found.current.is_some_and(|current| current < fallback)
             && let Err(error) = set(Some(fallback))
         {
-            tracing::warn!(%error, "could not raise the limit of open files");
+            tracing::warn!(%error, "cannot raise the limit of open files");
         }
     }
     let limit = getrlimit(Resource::Nofile).current;

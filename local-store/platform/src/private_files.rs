@@ -1,8 +1,8 @@
 //! Files that only the user can read: this process creates files with mode 0600 and directories
 //! with 0700.
 //!
-//! The process's umask does that for every file, including those that a library creates. Other
-//! programs, such as cargo, run with the user's own umask.
+//! The process's umask sets these modes for every file, including files that a library creates.
+//! Other programs that this process starts, such as cargo, run with the user's own umask.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -16,20 +16,20 @@ use rustix::process::umask;
 /// The user's own umask, with which the process was started.
 static OF_USER: OnceLock<Mode> = OnceLock::new();
 
-/// Makes every file that this process creates from now on readable by the user alone. Must be
-/// called before the program creates a file.
+/// Sets the umask, so that only the user can read the files that this process creates. Call this
+/// function before the program creates a file.
 pub fn begin() {
     let before = umask(Mode::RWXG | Mode::RWXO);
     OF_USER.get_or_init(|| before);
 }
 
-/// Runs `spawn` with the user's own umask. `spawn` starts a program that is not Weir's, or writes
-/// sources of the user, so the files get the same modes as if the user had created them. A file
-/// that another thread creates at the same time gets these modes too, but the mode of its directory
-/// still keeps other users out.
+/// Runs `spawn` with the user's own umask. `spawn` starts a third-party program, or writes source
+/// files for the user, so the files get the same modes as if the user had created them. A file that
+/// another thread creates at the same time also gets these modes, but the mode of its directory
+/// prevents access by other users.
 ///
 /// # Errors
-/// Those of `spawn`.
+/// The errors of `spawn`.
 pub fn start_of_user<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let Some(of_user) = OF_USER.get() else { return spawn() };
     umask(*of_user);
@@ -39,7 +39,7 @@ pub fn start_of_user<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> 
 }
 
 /// Creates a directory and its parents. If the directory exists, removes other users' access to it,
-/// because it may contain files that an earlier version created as readable by all.
+/// because it may contain files that an earlier version created with read access for all users.
 ///
 /// # Errors
 /// When the directory cannot be created. A directory that another user owns keeps its mode, and a

@@ -1,4 +1,4 @@
-//! Detects the end of standard input, which shows that the parent process has ended.
+//! Detection of the end of standard input, which shows that the parent process has ended.
 //!
 //! When a process is killed, its child processes continue to run, but the system closes the pipes
 //! to them.
@@ -20,7 +20,7 @@ pub async fn ended() {
         let _ = tell.send(());
     });
     match reader {
-        // Receiving fails only if the reader thread has ended, which happens at the end of the
+        // Receiving fails only after the reader thread has ended, which happens at the end of the
         // input.
         Ok(_) => drop(told.await),
         Err(error) => {

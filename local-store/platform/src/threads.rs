@@ -1,7 +1,7 @@
-//! The threads of a program: one worker for each processor, and a bounded number for what blocks.
+//! The threads of a program: one worker for each processor, and a bounded number of threads for
+//! blocking work.
 //!
-//! The threads that a store starts for each of its nodes are not here; they are in `node`, `storage`
-//! and `server`.
+//! The crates `node`, `storage` and `server` start additional threads for each node.
 
 use std::future::Future;
 use std::io;
@@ -9,13 +9,13 @@ use std::process::ExitCode;
 
 use tokio::runtime::{Builder, Runtime};
 
-/// The maximum number of threads that wait for a file or read one. More such work waits for a thread. With
-/// 1,024 descriptors, a process has 216 connections, so each of their requests finds one. Work on such a
-/// thread that waits for other such work must have a much lower bound of its own; else all threads may wait
-/// for one more.
+/// The maximum number of threads for blocking work, such as reading a file. Additional blocking
+/// work waits for a free thread. With 1,024 descriptors, a process has 216 connections, so there is
+/// a thread for each connection's request. Blocking work that waits for other blocking work needs
+/// its own, much lower limit. Otherwise all threads may wait for work that has no thread.
 const BLOCKING_THREADS_MAX: usize = 256;
 
-/// Runs a program to its end. Returns a failure if the system refuses the runtime.
+/// Runs a program to its end. Returns a failure if the runtime cannot be created.
 #[expect(clippy::print_stderr, reason = "the program cannot begin, so it has no log or output")]
 pub fn run(program: impl Future<Output = ExitCode>) -> ExitCode {
     match runtime() {
@@ -40,8 +40,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: however much work blocks at once, the number of threads stays at its bound, other tasks
-    /// go on, and all work is done in the end.
+    /// Goal: even if much work blocks at the same time, the number of threads does not exceed its
+    /// limit, other tasks continue, and all work is eventually done.
     #[test]
     fn work_that_blocks_waits_for_a_thread() {
         let runtime = runtime().unwrap();

@@ -1,4 +1,5 @@
-//! The local store except its machines: HTTP, log, storage, ticks.
+//! The server of the local store: HTTP, the API, the cluster of nodes, and periodic work. The crate
+//! `partition` executes the commands.
 
 pub mod access;
 pub mod api;

@@ -1,8 +1,8 @@
-//! Message authentication codes (MAC). A MAC proves that the sender of a message knows a key.
+//! Message authentication codes (MAC). A MAC proves that the sender of a message has the key.
 //!
-//! A MAC is the first half of an HMAC-SHA-256 over parts. Each part is preceded by its length (8
-//! bytes, big-endian), so that different lists of parts never give the same input. A MAC does not
-//! encrypt the message.
+//! A MAC is the first half of an HMAC-SHA-256 over a list of parts. Each part is preceded by its length
+//! (8 bytes, big-endian), so that different lists never result in the same input. A MAC does not encrypt
+//! the message.
 
 use hmac::digest::FixedOutput;
 use hmac::{Hmac, KeyInit, Mac};
@@ -21,7 +21,7 @@ impl MacKey {
         Self(Hmac::new_from_slice(key).unwrap_or_else(|_| Hmac::new(&Default::default())))
     }
 
-    /// Derives a key from this key. `parts` name the purpose of the derived key.
+    /// Derives a key from this key. `parts` identify the purpose of the derived key.
     pub(crate) fn derive(&self, parts: &[&[u8]]) -> Self {
         Self::new(&self.over(parts).finalize_fixed())
     }

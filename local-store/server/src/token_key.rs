@@ -1,8 +1,9 @@
-//! The key for the MACs of tokens, such as shard iterators. The MAC ensures that the store accepts
-//! only tokens that it has issued itself.
+//! The key for the MACs of tokens, such as shard iterators. With the MAC, the store accepts only tokens
+//! that it has issued.
 //!
-//! The key is a file of the data directory, so tokens survive a restart. The MAC of a token covers its kind,
-//! its owner (an ARN, with account and Region) and its content; see `mac`. Tokens are not encrypted.
+//! The key is stored in a file of the data directory, so tokens are valid after a restart. The MAC of a
+//! token covers its kind, its owner (an ARN, with account and Region) and its content; see `mac`. Tokens are
+//! not encrypted.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -11,12 +12,12 @@ use std::path::Path;
 
 use crate::mac::{MAC_BYTES, MacKey};
 
-/// The file in the data directory.
+/// The name of the key's file in the data directory.
 const FILE: &str = "token-key";
 /// The length of the key in bytes.
 const KEY_BYTES: usize = 32;
 
-/// A secret key.
+/// The secret key of a store.
 #[derive(Clone)]
 pub struct TokenKey([u8; KEY_BYTES]);
 
@@ -30,10 +31,10 @@ impl TokenKey {
     /// Opens the key of a data directory, and creates the key if it is missing.
     ///
     /// # Errors
-    /// The problem with the file, and what to do.
+    /// The file is damaged, or cannot be read or created. The message includes what to do.
     pub fn open(directory: &Path) -> Result<Self, String> {
         let path = directory.join(FILE);
-        let remove = "remove it; existing shard iterators then become invalid";
+        let remove = "remove the file; existing shard iterators then become invalid";
         match Self::read(&path, remove)? {
             Some(key) => Ok(key),
             None => Self::create(directory, &path)
@@ -41,12 +42,11 @@ impl TokenKey {
         }
     }
 
-    /// Opens the key of the data directory of a node with peers. Fails if the file is missing. A
-    /// new key would differ from the key of the other nodes, so this node would refuse their
-    /// tokens.
+    /// Opens the key in the data directory of a node with peers. Does not create a missing key, because
+    /// it would differ from the key of the other nodes, and this node would refuse their tokens.
     ///
     /// # Errors
-    /// The problem with the file, and what to do.
+    /// The file is missing or damaged, or cannot be read. The message includes what to do.
     pub(crate) fn of_member(directory: &Path) -> Result<Self, String> {
         let path = directory.join(FILE);
         Self::read(&path, "copy the file from the data directory of another node")?.ok_or_else(|| {
@@ -68,7 +68,7 @@ impl TokenKey {
         }
     }
 
-    /// Stores the key of another node as the key of a data directory.
+    /// Stores the key of another node in a data directory.
     ///
     /// # Errors
     /// The bytes are not a key, or the file cannot be written.
@@ -89,8 +89,8 @@ impl TokenKey {
         Self::write(directory, path, bytes)
     }
 
-    /// Writes the key. The file is renamed to its name only when it is complete, so that a crash
-    /// leaves no partial key.
+    /// Writes the key to a temporary file, and then renames the file, so that a crash leaves no
+    /// partial key.
     fn write(directory: &Path, path: &Path, bytes: [u8; KEY_BYTES]) -> std::io::Result<Self> {
         let unfinished = directory.join(format!("{FILE}.new"));
         let mut file = OpenOptions::new()
@@ -106,7 +106,7 @@ impl TokenKey {
         Ok(Self(bytes))
     }
 
-    /// Returns the MAC over a kind, an owner and a text.
+    /// Returns the MAC of a token: of its kind, its owner and its content.
     #[must_use]
     pub fn mac(&self, kind: &str, belongs_to: &str, text: &[u8]) -> [u8; MAC_BYTES] {
         MacKey::new(&self.0).mac(&[kind.as_bytes(), belongs_to.as_bytes(), text])

@@ -1,4 +1,4 @@
-//! Runs many seeds, each on one thread, and sums up the results.
+//! Runs of many seeds, each on one thread, and the summary of the results.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,27 +34,28 @@ pub struct Batch {
 pub struct Summary {
     /// The number of runs that completed.
     pub runs: u64,
-    /// The outcomes of runs with a violation, by seed, up to a maximum.
+    /// The outcomes of the first runs with a violation, by seed, up to a maximum number.
     pub failures: Vec<Outcome>,
     /// The number of runs with a violation.
     pub failed: u64,
     /// The number of occurrences of each fault.
     pub coverage: Counts,
-    /// The numbers of acknowledged, refused and unknown requests.
+    /// The numbers of acknowledged requests, of refused requests, and of requests with an unknown
+    /// outcome.
     pub requests: [u64; 3],
-    /// The number of histories of single items.
+    /// The number of checked histories of single items.
     pub histories: u64,
-    /// The number of transactions and of single operations on their items.
+    /// The number of checked transactions, and of single operations on their items.
     pub transactions: u64,
-    /// The number of stream records.
+    /// The number of checked stream records.
     pub stream_records: u64,
     /// The simulated time of all runs.
     pub simulated: Duration,
     /// The hash of the traces of all runs, in seed order.
     pub trace: u64,
-    /// The real time of the batch.
+    /// The real time that the batch took.
     pub took: Duration,
-    /// The classes of faults that did not occur but must.
+    /// The required classes of faults that did not occur.
     pub missing: Vec<&'static str>,
 }
 

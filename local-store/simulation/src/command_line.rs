@@ -68,7 +68,7 @@ struct Processes {
     /// Number of kills of one of three processes with one node each
     #[arg(long, default_value_t = 60)]
     one: usize,
-    /// Number of kills of all three processes at once
+    /// Number of kills of all three processes at the same time
     #[arg(long, default_value_t = 30)]
     all: usize,
     /// Number of times that one of three processes is paused for a while
@@ -139,7 +139,7 @@ pub fn execute(arguments: Arguments) -> std::io::Result<ExitCode> {
     }
 }
 
-/// Shows progress on standard error, at most twice a second.
+/// A progress display on standard error, which is updated at most twice a second.
 struct Progress {
     shown: Instant,
     total: u64,
@@ -231,7 +231,7 @@ fn report(batch: &Batch, summary: &Summary) -> std::io::Result<()> {
     }
     writeln!(
         output,
-        "{} runs, {} failed, {:.0} s simulated in {:.1} s",
+        "{} runs, {} of them failed; simulated {:.0} s in {:.1} s",
         summary.runs,
         summary.failed,
         summary.simulated.as_secs_f64(),

@@ -1,4 +1,4 @@
-//! The requests of the clients and their answers, for the checkers.
+//! A record of the clients' requests and the answers, for the checkers.
 
 use std::collections::BTreeMap;
 use std::sync::MutexGuard;
@@ -18,14 +18,14 @@ pub enum WriteOutcome {
     Acknowledged,
     /// The outcome is unknown: the write was applied once, or not at all.
     Unknown,
-    /// The write was certainly not applied.
+    /// The write was not applied, and never will be.
     NotApplied,
 }
 
 /// A sum over accounts, as one read saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
-    /// The name of the accounts.
+    /// The name of the group of accounts.
     pub what: &'static str,
     /// The sum that the read returned.
     pub total: i128,
@@ -45,7 +45,7 @@ pub struct Votes {
     pub unknown: i128,
 }
 
-/// The records that one reader read of one shard, in order and without a gap.
+/// The records that one reader read from one shard, in order and without a gap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// The id of the shard.
@@ -56,7 +56,7 @@ pub struct Reading {
     pub records: Vec<StreamRecord>,
 }
 
-/// Everything that was recorded during a run.
+/// All observations that were recorded during a run.
 #[derive(Debug, Default)]
 pub struct Records {
     /// The operations on each register, by key.
@@ -109,7 +109,7 @@ impl History {
         self.next_write.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Returns the records, so that the caller can add to them.
+    /// Returns the records, so that the caller can add observations.
     pub fn records(&self) -> MutexGuard<'_, Records> {
         self.records.lock()
     }

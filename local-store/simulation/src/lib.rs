@@ -1,6 +1,7 @@
-//! The simulation: runs the store's own code in a seeded world of faults, and checks what its clients saw.
+//! The simulation: it runs the store's own code in a simulated world with seeded faults, and checks
+//! the results that clients saw.
 //!
-//! Nothing in this crate is part of the store.
+//! This crate is not part of the store's binaries.
 
 #[cfg(not(tokio_unstable))]
 compile_error!(

@@ -1,12 +1,12 @@
-//! The binary `simulation`. `simulation::command_line` has its flags.
+//! The binary `simulation`. Its flags are in `simulation::command_line`.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use simulation::command_line::{Arguments, execute};
 
-/// A world allocates many small objects. With the system's allocator, they would take a quarter of a run's
-/// time.
+/// The allocator of the binary. A world allocates many small objects, which would take a quarter of
+/// a run's time with the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

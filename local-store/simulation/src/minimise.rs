@@ -1,10 +1,10 @@
-//! Minimises a failing plan. The smaller plan fails in the same way, with fewer faults, fewer clients and
-//! less time. Every attempt is a run, so the number of attempts is bounded.
+//! Minimisation of a failing plan. The smaller plan fails in the same way, with fewer faults, fewer
+//! clients and less time. Every attempt is a run, so the number of attempts is bounded.
 
 use crate::run::{Outcome, run};
 use crate::world::plan::{Clients, Plan};
 
-/// The maximum number of runs of one minimisation. So many runs take some minutes.
+/// The maximum number of runs of one minimisation, which take some minutes.
 pub const RUNS_MAX: usize = 120;
 
 /// A smaller plan and its outcome.
@@ -25,7 +25,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Accepts a plan if it fails with one of the same checkers.
+    /// Runs a plan, and accepts it if one of the same checkers fails.
     fn attempt(&mut self, plan: Plan) -> bool {
         if self.best.runs >= RUNS_MAX || plan == self.best.plan {
             return false;
@@ -39,7 +39,7 @@ impl Search<'_> {
         same
     }
 
-    /// Removes faults in chunks, which become smaller and smaller (Zeller's delta debugging).
+    /// Removes faults in chunks of decreasing size (Zeller's delta debugging).
     fn drop_faults(&mut self) {
         let mut parts = 2;
         while !self.best.plan.faults.is_empty() && self.best.runs < RUNS_MAX {
@@ -112,7 +112,8 @@ mod tests {
     use crate::checkers::Violation;
     use crate::world::plan::Fault;
 
-    /// Returns an outcome that is a failure if the plan contains registers and two certain faults.
+    /// Returns a pretended outcome, which is a failure if the plan contains registers and two
+    /// specific faults.
     fn pretended(plan: &Plan) -> Outcome {
         let kills = plan.faults.iter().any(|p| matches!(p.fault, Fault::Kill { .. }));
         let skews = plan.faults.iter().any(|p| matches!(p.fault, Fault::Skew { .. }));

@@ -1,5 +1,5 @@
-//! Checks that the checkers can fail. Each deliberate fault of the store must be found; the result
-//! names the checker and the seed that found the fault.
+//! The check that the checkers can fail. The simulation must find each deliberate fault of the
+//! store. The result contains the checker and the seed that found the fault.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,8 +14,8 @@ use crate::world::plan::Plan;
 /// The number of seeds within which a fault must be found.
 pub const SEEDS_MAX: u64 = 60;
 
-/// The checkers whose violations do not name the defect. The violations of other checkers are
-/// reported first.
+/// The checkers whose violations are unspecific. The violations of other checkers are reported
+/// first.
 const VAGUE: [&str; 3] = ["liveness", "recovery", "panic"];
 
 /// The discovery of a fault: the seed, the world, and the checkers that failed.
@@ -27,7 +27,7 @@ pub struct Detection {
     pub world: &'static str,
     /// The checkers that failed, the most specific first.
     pub checkers: Vec<&'static str>,
-    /// The first complaint.
+    /// The description of the first violation.
     pub what: String,
 }
 

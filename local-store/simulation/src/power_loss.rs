@@ -1,6 +1,6 @@
-//! Tests of power loss: cuts the power at any disk operation, also while a replica recovers from
-//! the previous cut. The log and the state must open again. They must equal, byte for byte, the
-//! result of a prefix of the history, and the prefix must contain every acknowledged entry.
+//! Tests of power loss. They cut the power at any disk operation, also while a replica recovers
+//! from the previous cut. The log and the state must open again. Their contents must be byte for
+//! byte the result of a prefix of the history, which contains every acknowledged entry.
 
 use std::ops::ControlFlow;
 
@@ -31,7 +31,7 @@ const KEYS: usize = 12;
 /// The maximum number of violations that are kept.
 const VIOLATIONS_KEPT: usize = 10;
 
-/// The result of several images. An image is what a power cut leaves on the disk.
+/// The result for several images. An image is the content of a disk after a power cut.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// The number of images that were opened.
@@ -46,13 +46,13 @@ pub struct Summary {
     pub acknowledged: u64,
     /// The violations, each with its seed.
     pub violations: Vec<(u64, String)>,
-    /// Real time.
+    /// The real time that the check took.
     pub took: Duration,
 }
 
 impl Summary {
-    /// Returns whether all images opened correctly. Also requires that some cuts lost data, because
-    /// otherwise nothing was tested.
+    /// Returns whether all images opened correctly. Returns false if no cut lost data, because such
+    /// a run tests nothing.
     #[must_use]
     pub fn is_good(&self) -> bool {
         let telling =
@@ -82,8 +82,8 @@ struct History {
     disk: SimulatedDisk,
     storage: MemoryStorage,
     options: log::Options,
-    /// Every entry that was appended, by index from 1. Contains the entries that a cut lost until
-    /// new entries replace them.
+    /// Every appended entry, by index from 1. An entry that a cut lost remains until a new entry
+    /// replaces it.
     entries: Vec<Entry>,
     /// The last acknowledged index.
     acknowledged: u64,
@@ -112,8 +112,8 @@ impl History {
         })
     }
 
-    /// Returns the next entry. The first entry creates the table; each later one has some writes of random
-    /// size.
+    /// Returns the next entry. The first entry creates the table; each later entry has some writes
+    /// of random size.
     fn draw(&mut self) -> Entry {
         let now = EpochMillis(START.0 + self.entries.len() as u64 * 10);
         if self.entries.is_empty() {
@@ -194,7 +194,7 @@ impl History {
         }
         if found > self.entries.len() as u64 || log.last_index() != found {
             return Err(format!(
-                "{} entries were written, the log ends at {}, the state at {found}",
+                "{} entries were written, but the log ends at {} and the state at {found}",
                 self.entries.len(),
                 log.last_index()
             ));
@@ -244,7 +244,7 @@ fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String>
         let after = history.random.up_to(OPERATIONS_MAX) as u64;
         history.disk.fail_at(history.disk.operations() + after, Fault::PowerOff);
         history.write_until_cut(&mut log, &mut machine)?;
-        // The power is also cut during recoveries, possibly several times in a row.
+        // The power is also cut during recoveries, possibly several times in succession.
         loop {
             let cut = history.disk.power_cut(history.random.next_u64());
             history.storage.lose_memory(history.random.next_u64());

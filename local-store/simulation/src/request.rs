@@ -1,4 +1,4 @@
-//! Requests of clients and their answers, in DynamoDB's terms. They are independent of the
+//! Requests of clients and their answers, modelled on DynamoDB's API. They do not depend on the
 //! endpoint, so the same workloads run against a simulated cluster and against real processes.
 //!
 //! There is one table, whose partition key is the string attribute `p`.
@@ -15,7 +15,7 @@ pub const TABLE: &str = "items";
 pub const KEY: &str = "p";
 /// The attribute with the number of the write that stored the item. Each write has its own number.
 pub const WRITE_ID: &str = "w";
-/// The attribute that expires items, in epoch seconds.
+/// The attribute with the expiry time of an item, in epoch seconds.
 pub const EXPIRES_AT: &str = "expires";
 /// The partition key of the table's global indexes.
 pub const OWNER: &str = "holder";
@@ -28,7 +28,7 @@ pub const LATE_INDEX: &str = "by-owner-late";
 /// An expression and the values of its placeholders. The expression has no placeholders for names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Expression {
-    /// The text, in DynamoDB's syntax.
+    /// The expression in DynamoDB's syntax.
     pub text: String,
     /// The value of each `:value`.
     pub values: BTreeMap<String, AttributeValue>,
@@ -41,7 +41,7 @@ impl Expression {
         Self { text: text.to_owned(), values: BTreeMap::new() }
     }
 
-    /// Adds a value.
+    /// Adds the value of a placeholder.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<AttributeValue>) -> Self {
         self.values.insert(name.to_owned(), value.into());
@@ -58,7 +58,7 @@ pub enum Change {
     Delete,
     /// Updates the item.
     Update(Expression),
-    /// Changes nothing, but checks a condition. Occurs only in transactions.
+    /// Checks a condition without a change. Occurs only in transactions.
     Check,
 }
 
@@ -95,8 +95,8 @@ pub enum Request {
     Write(Write),
     /// Changes several items atomically. A token makes it idempotent for ten minutes.
     Transact(Option<String>, Vec<Write>),
-    /// Adds the same number to several items. Each item is changed only if its number is the
-    /// expected one. Each write succeeds or fails independently, like the statements of
+    /// Adds the same number to several items. Each item is changed only if its number equals the
+    /// expected number. Each write succeeds or fails independently, like the statements of
     /// `BatchExecuteStatement`.
     RaiseEach {
         /// The number to add.
@@ -129,7 +129,7 @@ pub enum Request {
 pub struct Shard {
     /// The id of the shard.
     pub id: String,
-    /// The id of the parent shard, whose records come before those of this shard.
+    /// The id of the parent shard, whose records precede the records of this shard.
     pub parent: Option<String>,
     /// The range of sequence numbers: the first number, and the last number if the shard is closed.
     pub range: (String, Option<String>),
@@ -166,13 +166,13 @@ pub enum Answer {
 /// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// The request was certainly not applied.
+    /// The request was not applied, and never will be.
     #[error("refused: {0}")]
     Refused(String),
     /// The request may have been applied already, or may be applied later.
     #[error("outcome unknown: {0}")]
     Unknown(String),
-    /// The store gave an answer that it must never give.
+    /// The store returned an answer that it must never return.
     #[error("defect: {0}")]
     Defect(String),
 }
@@ -182,6 +182,6 @@ pub trait Endpoint: Clone + Send + Sync + 'static {
     /// Sends a request, and waits for the answer or for a time-out.
     fn call(&self, request: Request) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// Returns the store time in epoch seconds, as an outside observer knows it.
+    /// Returns the store time in epoch seconds, as an external observer sees it.
     fn now_seconds(&self) -> u64;
 }

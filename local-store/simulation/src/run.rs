@@ -1,5 +1,5 @@
-//! One run: creates a world from a plan, runs clients and faults in it, waits until all activity
-//! has ended, and runs the checkers.
+//! One run of the simulation. It creates a world from a plan, runs clients and faults in it, waits
+//! until all activity has ended, and runs the checkers.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -65,7 +65,8 @@ pub struct Outcome {
     pub violations: Vec<Violation>,
     /// The number of occurrences of each fault.
     pub coverage: Counts,
-    /// The numbers of acknowledged, refused and unknown requests.
+    /// The numbers of acknowledged requests, of refused requests, and of requests with an unknown
+    /// outcome.
     pub requests: [u64; 3],
     /// The number of checked histories of single items.
     pub histories: u64,
@@ -75,7 +76,7 @@ pub struct Outcome {
     pub stream_records: u64,
     /// The hash over every event and the final state, and the number of events.
     pub trace: (u64, u64),
-    /// Simulated time.
+    /// The simulated time of the run.
     pub simulated: Duration,
     /// Every event as text, if requested.
     pub log: Vec<String>,
@@ -126,7 +127,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
         environment.coverage.hit("several arcs");
     }
     if let Err(what) = begin_groups(&cluster).await {
-        return failed(plan, format!("cannot begin the groups: {what}"));
+        return failed(plan, format!("cannot form the Raft groups: {what}"));
     }
     let mut crowd = ClientTasks {
         history: Arc::new(History::default()),
@@ -164,7 +165,8 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     if violations.is_empty() {
         violations.extend(pass_a_day(&cluster, &end).await);
     }
-    // Running nodes and the cluster own each other, so dropping them is not enough.
+    // Running nodes and the cluster hold references to each other, so dropping them does not free
+    // them.
     for node in cluster.nodes() {
         cluster.crash(node);
     }
@@ -194,7 +196,7 @@ fn hash(dump: &Dump) -> u64 {
     hasher.digest()
 }
 
-/// Begins the group of each arc with new nodes. Each arc starts with a different leader.
+/// Creates the Raft group of each arc with new nodes. Each arc starts with a different leader.
 async fn begin_groups(cluster: &Cluster) -> Result<(), String> {
     let members: Vec<u64> = cluster.nodes().map(|node| node as u64).collect();
     let nodes = cluster.nodes().count();
@@ -328,7 +330,7 @@ async fn wait_until_equal(cluster: &Cluster) -> Vec<Violation> {
                 .filter_map(|node| Some(cluster.replica(node)?.describe()))
                 .collect();
             let what = format!(
-                "after {EQUAL_AFTER:?}, the replicas have not applied the same log, a replica is not a member ({:?}), or work is left over ({left:?}): {}",
+                "after {EQUAL_AFTER:?}, the replicas have not applied the same log, a replica is not a member ({:?}), or work is unfinished ({left:?}): {}",
                 cluster.ids(),
                 replicas.join("; ")
             );
@@ -419,8 +421,8 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
             of_arc.push((name, dump(&*machinery.storage(arc).view())?));
         }
         replicas.push(of_arc);
-        // If replicas differ, `check_equal` reports that. Here, the replica that has applied the
-        // most entries is used.
+        // `check_equal` reports differences between replicas. The final state is read from the
+        // replica that has applied the most entries.
         let applied = |node: &usize| {
             let replica = cluster.replica(*node)?;
             replica.applied().get(place).copied()
@@ -437,7 +439,8 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
     let view = Box::new(RingView::of_states(Arc::clone(&catalogue), states));
     let snapshot = Snapshot { catalogue, view };
     let now = cluster.environment.now().seconds();
-    // A node adopts the time of another node at its start, so it can be ahead by more than its own skew.
+    // A starting node adopts the time of another node, so its clock can be ahead by more than its
+    // own skew.
     let skew_seconds = SKEW_SECONDS.max(cluster.environment.ahead_seconds() + 1);
     Ok(End {
         replicas,

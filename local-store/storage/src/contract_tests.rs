@@ -1,4 +1,4 @@
-//! The contract of every engine, written once and run for each.
+//! Tests of the contract of storage engines, which run for each engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use super::*;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// An engine for a test, with everything that must outlive it.
+/// An engine for a test, with the objects that must outlive it.
 struct Opened {
     storage: Box<dyn Storage>,
     _directory: Option<tempfile::TempDir>,
@@ -35,8 +35,8 @@ macro_rules! for_each_engine {
     ($($case:ident)*) => {
         mod memory { $(#[test] fn $case() { super::$case(&*super::open_memory().storage); })* }
         mod lsm { $(#[test] fn $case() {
-            // Three sizes of tables in memory: each batch seals a table; tables are small; a table
-            // is hardly ever written to disk.
+            // Three sizes of tables in memory: each batch seals a table; tables are small; tables
+            // are so large that they are rarely flushed.
             for bytes in [0, 1 << 16, 1 << 23] { super::$case(&*super::open_lsm(bytes).storage); }
         })* }
     };
@@ -113,7 +113,7 @@ fn a_view_does_not_change(storage: &dyn Storage) {
         assert_eq!(scan_text(&*second, "a", "z", false), "a=2 c=2");
         assert_eq!(get(&*first, "b").as_deref(), Some("1"));
         assert_eq!(get(&*first, "c"), None);
-        // Enough to flush everything that the tree holds in memory to disk.
+        // Enough batches to flush all tables in memory to disk.
         for _ in 0..8 {
             apply(storage, &[put("fill", &"x".repeat(20_000))]);
         }
@@ -178,7 +178,7 @@ fn a_visitor_may_stop_and_may_use_the_storage(storage: &dyn Storage) {
             assert_eq!(get(&*storage.view(), "k250"), None);
             ControlFlow::Continue(())
         };
-        // At `k250`, the visitor's batch would have this key twice, so the scan omits it.
+        // The scan omits `k250`, because the visitor's batch would contain this key twice.
         view.scan(b"k000", b"k250", reverse, &mut visit).unwrap();
         view.scan(b"k251", b"l", reverse, &mut visit).unwrap();
         assert_eq!(count, 499);
@@ -363,13 +363,13 @@ fn a_power_cut_loses_only_some_of_the_last_batches() {
         let left = scan_text(&*storage.view(), "a", "z", false);
         assert_eq!(left, states[3 - forgotten], "seed {seed}");
         assert_eq!(scan_text(&*view, "a", "z", false), states[0]);
-        assert_eq!(storage.lose_memory(seed), 0, "batches that survived a cut are durable");
+        assert_eq!(storage.lose_memory(seed), 0, "batches that survived a power cut are durable");
     }
     assert_eq!(seen.len(), 4);
 }
 
-/// Every other test runs on this engine too. With these checks, those tests verify what the real
-/// engine trusts.
+/// Goal: the memory engine checks the rules for batches that the production engine does not check.
+/// Every other test also runs on the memory engine.
 #[test]
 fn the_memory_engine_rejects_a_key_that_occurs_twice() {
     let storage = MemoryStorage::new();

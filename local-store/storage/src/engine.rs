@@ -9,34 +9,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// The longest key in bytes, inclusive: the tree stores the length in 16 bits. The longest key that
-/// the store writes is less than a twentieth of this limit.
+/// The maximum length of a key in bytes, inclusive: the tree stores the length in 16 bits. The
+/// longest key that the store writes is less than a twentieth of this limit.
 pub const KEY_BYTES_MAX: usize = 65_535;
 
-/// The longest value in bytes, inclusive: the tree stores the length in 32 bits.
+/// The maximum length of a value in bytes, inclusive: the tree stores the length in 32 bits.
 pub const VALUE_BYTES_MAX: usize = u32::MAX as usize;
 
 /// The first byte of keys that are reserved for engines. A batch must not contain such keys.
 pub(crate) const OWN_KEYS: u8 = u8::MAX;
 
-/// A file of an engine on disk. Verification goes through files in this order.
+/// A file of an engine on disk. Verification processes files in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum StoredFile {
     /// A table of the tree.
     Table(u64),
-    /// A file of rows.
+    /// A queue file, which contains rows.
     Rows(u64),
 }
 
-/// A callback that gets the number of verified bytes and waits to limit the rate. The callback
-/// returns `Break` to end the verification.
+/// A callback that receives the number of verified bytes and waits to limit the rate. It returns
+/// `Break` to end the verification.
 pub type Pace<'a> = dyn FnMut(usize) -> ControlFlow<()> + 'a;
 
-/// An ordered engine.
+/// An ordered key-value storage engine.
 pub trait Storage: Send + Sync + 'static {
     /// Applies a batch: later views see all of its changes or none. The batch is not synced. No key
     /// may occur twice, and inserted keys must not exist. The production engine does not check
-    /// this; the engine in memory, which most tests use, does.
+    /// these rules; the memory engine, which most tests use, checks them.
     ///
     /// # Errors
     ///
@@ -54,19 +54,18 @@ pub trait Storage: Send + Sync + 'static {
     /// because the storage keeps every version that an open view sees.
     fn view(&self) -> Box<dyn View + Send + Sync>;
 
-    /// Returns a view whose reads wait without a time limit for a file descriptor if none is left.
-    /// The reads of other views fail after a while. Use this view for work that cannot continue
-    /// without a result.
+    /// Returns a view whose reads wait for a free file descriptor without a time limit. Reads of
+    /// other views time out. Use this view for work that cannot continue without a result.
     fn patient_view(&self) -> Box<dyn View + Send + Sync> {
         self.view()
     }
 
-    /// Gives back the disk space of replaced and deleted rows if there is much of it and that takes at
-    /// most some seconds. Does not wait for it.
+    /// Starts to free the disk space of replaced and deleted rows, if the space is large and
+    /// freeing it takes at most some seconds. Does not wait until the space is free.
     fn reclaim(&self) {}
 
     /// Verifies the checksums of the first file after `after`, and returns that file; `None` after
-    /// the last one. An engine without files always returns `None`.
+    /// the last file. An engine without files always returns `None`.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the file is damaged; the damage is also reported to the node's record
@@ -79,13 +78,13 @@ pub trait Storage: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Returns the total size of the files that are verified, in bytes.
+    /// Returns the total size in bytes of the files that [`Storage::verify_next`] verifies.
     fn disk_bytes(&self) -> u64 {
         0
     }
 }
 
-/// Rejects keys and values that an engine would misread or panic at.
+/// Rejects keys and values that would make an engine panic or return wrong data.
 pub(crate) fn check(batch: &Batch) -> Result<(), Error> {
     for op in &batch.ops {
         let (key, value_bytes) = match op {

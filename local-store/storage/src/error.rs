@@ -1,4 +1,4 @@
-//! Errors of the state, classified by what the caller has to do.
+//! Errors of the state, classified by what the caller must do.
 
 /// A failed storage operation.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -23,15 +23,15 @@ pub enum Error {
         /// The inconsistency that the engine found.
         reason: String,
     },
-    /// The disk failed, now or earlier. End the process and recover: the log has the entries of the
-    /// missing batches.
+    /// The disk failed in this operation or an earlier one. End the process and recover: the log
+    /// has the entries of the missing batches.
     #[error("cannot {operation} the storage in `{path}`: {reason}; restart to recover")]
     Io {
         /// The storage's directory.
         path: String,
         /// The operation that failed: open, write to, persist.
         operation: &'static str,
-        /// The engine's error.
+        /// The engine's error message.
         reason: String,
     },
 }

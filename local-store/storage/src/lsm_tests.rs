@@ -1,5 +1,5 @@
-//! The tree across restarts, crashes and power losses: persisted batches exist, and the content is
-//! always a prefix of the applied batches.
+//! Tests of the tree across restarts, crashes and power losses: persisted batches exist, and the
+//! content is always a prefix of the applied batches.
 
 use std::fs::{self, OpenOptions};
 use std::ops::ControlFlow;
@@ -13,10 +13,11 @@ use super::*;
 use crate::disk::Damage;
 use partition::Value;
 
-/// First bytes of the keys of batches: below, in and above the range of queues.
+/// First bytes of the keys in batches: below, in and above the key range of queues.
 const SIDES: [&[u8]; 3] = [&[1], &[QUEUE_KEYS, 7], b"right"];
 
-/// Returns batch `n`, which stores its number under one key, and three values that belong together.
+/// Returns batch `n`, which stores its number under one key, and one value on each of the three
+/// [`SIDES`].
 fn batch(n: u64, value_bytes: usize) -> Batch {
     let value = Value::from(vec![n.to_be_bytes()[7]; value_bytes]);
     let mut ops = vec![Op::Put(b"applied".to_vec(), n.to_be_bytes().into())];
@@ -24,8 +25,8 @@ fn batch(n: u64, value_bytes: usize) -> Batch {
     Batch { ops }
 }
 
-/// Returns how many batches the storage has. Checks that it has all batches up to that number, and
-/// nothing of later ones.
+/// Returns the number of batches that the storage contains. Checks that it contains all batches up
+/// to that number, and no part of later batches.
 fn applied(storage: &dyn Storage, batches: u64, value_bytes: usize) -> u64 {
     let view = storage.view();
     let applied = view.get(b"applied").unwrap();
@@ -73,7 +74,7 @@ fn all_batches_survive_a_clean_end() {
     let storage = LsmStorage::open(&path).unwrap();
     assert_eq!(applied(&storage, 60, 10), 49);
     apply_batches(&storage, 50, 60, 10);
-    // The storage is dropped without a persist. It keeps at least the persisted batches.
+    // The storage is dropped without another persist. It must keep at least the persisted batches.
     drop(storage);
     let storage = LsmStorage::open(&path).unwrap();
     assert!(applied(&storage, 60, 10) >= 49);
@@ -98,8 +99,8 @@ fn many_flushes_and_compactions_keep_everything() {
     assert_eq!(applied(&LsmStorage::open(&path).unwrap(), 3_000, 1_000), 3_000);
 }
 
-/// Tables that a small storage has written can be read when it is large, and the reverse, although
-/// their formats differ.
+/// Goal: a storage that has become large can read the tables that it wrote while it was small, and
+/// vice versa, although their formats differ.
 #[test]
 fn a_storage_that_became_large_or_small_stays_readable() {
     let directory = tempfile::tempdir().unwrap();
@@ -154,7 +155,7 @@ fn damage_is_an_error_not_an_empty_storage() {
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
 }
 
-/// Damage that a read finds must be remembered.
+/// Goal: damage that a read has found prevents the storage from being opened again.
 #[test]
 fn damage_found_by_a_read_prevents_reopening() {
     for folder_name in ["tables", "queues"] {
@@ -232,7 +233,7 @@ const PERSISTED: u64 = 40;
 const APPLIED: u64 = 1_190;
 const VALUE_BYTES: usize = 300;
 
-/// Tables of this size are flushed about every 30 batches.
+/// Returns options with small tables, which are flushed about every 30 batches.
 fn small() -> Options {
     Options {
         cache: BlockCache::with_bytes(1 << 20),
@@ -256,15 +257,15 @@ fn unpersisted_batches_survive_as_a_prefix() {
     let storage = LsmStorage::open(&path).unwrap();
     let left = applied(&storage, APPLIED, VALUE_BYTES);
     assert!((PERSISTED + 1..APPLIED).contains(&left), "{left}");
-    // The storage continues from there, and the next start finds all batches.
+    // The storage continues from the last existing batch, and the next start finds all batches.
     apply_batches(&storage, left + 1, APPLIED + 1, VALUE_BYTES);
     storage.persist().unwrap();
     drop(storage);
     assert_eq!(applied(&LsmStorage::open(&path).unwrap(), APPLIED, VALUE_BYTES), APPLIED);
 }
 
-/// A table becomes part of the state when the file that lists the tables is replaced; until then
-/// any part of it may exist.
+/// Goal: a power loss during a flush keeps persisted batches. A table becomes part of the state
+/// when the file that lists the tables is replaced. Before that, any part of the table may exist.
 #[test]
 fn a_power_loss_during_a_flush_keeps_persisted_batches() {
     let directory = tempfile::tempdir().unwrap();
@@ -282,7 +283,8 @@ fn a_power_loss_during_a_flush_keeps_persisted_batches() {
         copy(&live, &image);
         let next = image.join("tables").join((number(&last) + 1).to_string());
         fs::write(next, &bytes[..length]).unwrap();
-        // A part of a queue file under the next number, and a complete one that is not listed.
+        // An incomplete queue file under the next number, and a complete queue file that is not
+        // listed.
         let queue = fs::read_dir(image.join("queues")).unwrap().next().unwrap().unwrap().path();
         let bytes = fs::read(queue).unwrap();
         let part = &bytes[..length.min(bytes.len())];
@@ -299,7 +301,7 @@ fn a_power_loss_during_a_flush_keeps_persisted_batches() {
     }
 }
 
-/// Flushes and merges drop overwritten values, but not under an open view.
+/// Goal: flushes and merges drop overwritten values, except values that an open view sees.
 #[test]
 fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
     let directory = tempfile::tempdir().unwrap();
@@ -318,7 +320,7 @@ fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
         if round % 10 == 3 {
             storage.persist().unwrap();
         }
-        // Some views are closed, in another order than that in which they were opened.
+        // Some views are closed, in a different order from the one in which they were opened.
         if views.len() > 4 {
             views.remove(usize::from(round) % views.len());
         }
@@ -338,8 +340,8 @@ fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
     }
 }
 
-/// A view may be opened at any moment of a batch, a seal or a flush: it sees whole batches, and at
-/// least those of an earlier view.
+/// Goal: a view that is opened during a batch, a seal or a flush sees only complete batches, and
+/// all batches that an earlier view has seen.
 #[test]
 fn views_opened_during_batches_see_whole_batches() {
     const KEYS: u64 = 70;
@@ -396,7 +398,7 @@ fn views_opened_during_batches_see_whole_batches() {
     });
 }
 
-/// Deleted rows whose keys were new take no memory and no space on disk.
+/// Goal: deleted rows whose keys were new occupy no memory and no disk space.
 #[test]
 fn inserted_and_deleted_rows_leave_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -427,8 +429,8 @@ fn bytes_below(path: &Path) -> u64 {
     entries.map(bytes).sum()
 }
 
-/// A tree with a missing or truncated file does not open, and is not mistaken for a new one or a
-/// failing disk.
+/// Goal: a tree with a missing or truncated file cannot be opened. It is mistaken neither for a new
+/// tree nor for a failing disk.
 #[test]
 fn files_that_are_missing_or_empty_are_damage() {
     let folder = tempfile::tempdir().unwrap();
@@ -446,7 +448,7 @@ fn files_that_are_missing_or_empty_are_damage() {
         assert!(names.iter().any(|name| name.starts_with(folder)), "{names:?}");
     }
     assert!(names.contains(&"current".into()), "{names:?}");
-    // A replaced version file may stay for a while, and is ignored.
+    // A replaced version file may remain for a while, and is ignored.
     let is_version = |name: &Path| name.to_str().is_some_and(|name| name.starts_with('v'));
     let newest = names.iter().filter(|name| is_version(name)).max();
     let counts = |name: &Path| !is_version(name) || newest.is_some_and(|newest| newest == name);
@@ -475,8 +477,8 @@ fn files_that_are_missing_or_empty_are_damage() {
     }
 }
 
-/// Goal: trees with a common block cache do not read each other's blocks. Method: the same keys in
-/// both trees, in blocks at the same offsets of their files.
+/// Goal: trees that share a block cache do not read each other's blocks. Method: both trees have
+/// the same keys, in blocks at the same offsets of their files.
 #[test]
 fn trees_that_share_a_cache_keep_their_own_values() {
     let directory = tempfile::tempdir().unwrap();

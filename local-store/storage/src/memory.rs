@@ -1,8 +1,8 @@
 //! The engine in memory, whose power can be cut, for tests and the simulation.
 //!
-//! The engine keeps several versions of a value, so that opening a view only records a number
-//! instead of copying the map. In return, a replaced value stays in memory until no view can see
-//! it, and a scan acquires the lock once for every few entries. Nothing is written to a disk.
+//! The engine keeps several versions of a value, so that opening a view only records a number and
+//! does not copy the map. The cost is that a replaced value stays in memory until no view can see
+//! it, and that a scan acquires the lock once for every few entries. Nothing is written to a disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -17,12 +17,12 @@ use crate::disk::SplitMix64;
 use crate::engine::{Storage, check};
 use crate::error::Error;
 
-/// The maximum number of entries that a scan copies under the lock: few, so that writers do not
-/// wait long.
+/// The maximum number of entries that a scan copies under the lock. It is small, so that writers do
+/// not wait long.
 const SCAN_ENTRIES: usize = 64;
 
-/// The most batches that a power cut can undo; older batches count as persisted, because an engine
-/// may persist at any time. This bounds the memory of a run that never persists.
+/// The maximum number of batches that a power cut can undo. Older batches count as persisted,
+/// because an engine may persist at any time. This limits the memory of a run that never persists.
 const UNPERSISTED_MAX: usize = 100_000;
 
 /// Number of adjacent keys that are damaged together, like the keys of one block.
@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// Drops the versions of a key that no view of `oldest` or later sees.
+    /// Drops the versions of a key that no view of batch `oldest` or a later batch sees.
     fn prune(&mut self, key: &[u8], oldest: u64) {
         let Some(versions) = self.entries.get_mut(key) else { return };
         let seen = versions.partition_point(|version| version.sequence <= oldest);
@@ -99,7 +99,7 @@ impl State {
     }
 }
 
-/// Damaged keys, whose values cannot be read any more.
+/// Damaged keys, whose values can no longer be read.
 #[derive(Debug)]
 struct Damage {
     first: Vec<u8>,
@@ -118,10 +118,10 @@ impl Damage {
 #[derive(Debug, Default)]
 struct Shared {
     state: RwLock<State>,
-    /// Whether any key is damaged; avoids a lock in the usual case.
+    /// Whether any key is damaged. This flag avoids a lock if no key is damaged.
     is_damaged: AtomicBool,
     damage: Mutex<Option<Damage>>,
-    /// Number of open views of each sequence. Locked after `state`, never before.
+    /// The number of open views of each sequence. Lock this only after `state`, never before it.
     views: Mutex<BTreeMap<u64, usize>>,
 }
 
@@ -142,7 +142,7 @@ impl Shared {
         self.damage.lock()
     }
 
-    /// Fails if a range, both bounds inclusive, contains damaged keys.
+    /// Returns an error if a range, both bounds inclusive, contains damaged keys.
     fn check(&self, from: &[u8], to: &[u8]) -> Result<(), ReadError> {
         if !self.is_damaged.load(Ordering::Acquire) {
             return Ok(());
@@ -197,8 +197,8 @@ impl MemoryStorage {
         self.shared.damage_guard().as_ref().is_some_and(|rot| rot.is_known)
     }
 
-    /// Undoes some of the newest batches since the last persist, and returns how many; `seed`
-    /// determines the number. The contents of open views stay the same.
+    /// Undoes some of the newest batches since the last persist, and returns their number, which
+    /// `seed` determines. The contents of open views stay the same.
     pub fn lose_memory(&self, seed: u64) -> usize {
         let state = &mut *self.shared.write();
         let forgotten = SplitMix64::new(seed).up_to(state.unpersisted.len());
@@ -216,8 +216,8 @@ impl Storage for MemoryStorage {
     fn apply(&self, batch: &Batch) -> Result<(), Error> {
         check(batch)?;
         let state = &mut *self.shared.write();
-        // Checks the part of the contract that the production engine does not check: no key occurs
-        // twice, and inserted keys do not exist.
+        // Checks the rules that the production engine does not check: no key occurs twice, and
+        // inserted keys do not exist.
         let mut seen = BTreeSet::new();
         if let Some(key) = batch.ops.iter().map(Op::key).find(|key| !seen.insert(*key)) {
             let shown = key.escape_ascii();
@@ -226,9 +226,7 @@ impl Storage for MemoryStorage {
         let is_wrong = |op: &&Op| matches!(op, Op::Insert(key, _) if state.current(key).is_some());
         if let Some(op) = batch.ops.iter().find(is_wrong) {
             let shown = op.key().escape_ascii();
-            return Err(Error::Batch(format!(
-                "the key `{shown}` was inserted, but exists already"
-            )));
+            return Err(Error::Batch(format!("an inserted key already exists: `{shown}`")));
         }
         let undo = state.invert(batch);
         if state.unpersisted.len() == UNPERSISTED_MAX {
@@ -268,7 +266,8 @@ impl MemoryView {
         versions.get(seen.checked_sub(1)?)?.value.as_ref()
     }
 
-    /// Returns the first entries of a range, at most [`SCAN_ENTRIES`], and whether these are all.
+    /// Returns the first entries of a range, at most [`SCAN_ENTRIES`], and whether these are all
+    /// entries of the range.
     fn collect(
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),

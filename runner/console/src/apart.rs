@@ -1,4 +1,4 @@
-//! Runs work that blocks on a thread of its own: it reads Parquet files, and decodes them.
+//! Runs blocking work, which reads and decodes Parquet files, on separate threads.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -8,17 +8,18 @@ use tokio::sync::Semaphore;
 
 use crate::error::PageError;
 
-/// The maximum number of threads that this work has at a time. It waits for responses of the object store, which may
-/// be in the same process and needs threads of the same pool. If the work had all of them, none would ever end.
+/// The maximum number of threads that blocking work uses at a time. The work waits for the object
+/// store, which may be in the same process and needs threads of the same pool. If the work used all
+/// threads of the pool, it would deadlock.
 const THREADS_MAX: usize = 8;
 
 static THREADS: Semaphore = Semaphore::const_new(THREADS_MAX);
 
-/// Runs work on a thread that may block, and returns its result. Waits while [`THREADS_MAX`] others run. The work goes
-/// on if the caller is dropped, so it must be bounded.
+/// Runs work on a blocking thread, and returns its result. Waits while [`THREADS_MAX`] other calls
+/// run. The work continues after the caller is dropped, so its duration must be bounded.
 ///
 /// # Errors
-/// The work has panicked, or the console ends.
+/// The work panicked, or the console is shutting down.
 pub(crate) async fn apart<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, PageError>
 where
     T: Send + 'static,
@@ -26,7 +27,7 @@ where
 {
     let runtime = Handle::current();
     let failed =
-        |error: &dyn Display| PageError::Store(format!("the read was not finished: {error}"));
+        |error: &dyn Display| PageError::Store(format!("the read did not finish: {error}"));
     let permit = THREADS.acquire().await.map_err(|error| failed(&error))?;
     let ended = tokio::task::spawn_blocking(move || {
         let _permit = permit;
@@ -44,7 +45,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: reads end although there are more of them than threads, and each needs another thread.
+    /// Goal: more reads than threads all end, although each read needs a second thread.
     #[test]
     fn reads_leave_threads_for_what_they_wait_for() {
         let threads = THREADS_MAX + 1;
@@ -54,7 +55,7 @@ mod tests {
         let reads = join_all((0..10 * threads).map(|_| read()));
         let ended =
             runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), reads).await });
-        // A thread that waits for ever would block the end of the test.
+        // Otherwise, a deadlocked thread would keep the test from ending.
         runtime.shutdown_background();
         let sum: usize = ended
             .expect("the reads wait for ever")

@@ -1,4 +1,4 @@
-//! The body of a response: bytes that are complete, or a stream of events.
+//! The body of a response: complete bytes, or a stream of events.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 /// The body of a response.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// Bytes that are complete.
+    /// The complete bytes of the body.
     Whole(Full<Bytes>),
-    /// Events as they come; the body ends when their sender is dropped.
+    /// Server-sent events; the body ends when the sender of the channel is dropped.
     Events(mpsc::Receiver<Bytes>),
 }
 

@@ -1,4 +1,4 @@
-//! The clock and the faults of the store, as the head of each page shows them.
+//! The store's clock and the switch of fault injection, for the head of each page.
 
 use std::time::Duration;
 
@@ -8,16 +8,17 @@ use maud::{Markup, html};
 use crate::context::Context;
 use crate::parts::{form, time};
 
-/// The time after which a page is shown without the clock of a store that does not answer. Without the clock, the
-/// page has no buttons to move it, so a store that is only busy must be waited for.
+/// The timeout of a read of the store's clock. After it, the page is shown without the clock and
+/// its buttons. So the timeout must be long enough for a busy store.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Returns the time of a local store as text, in UTC; `None` if it has no clock, or does not answer.
+/// Returns the time of a local store as a string, in UTC; `None` if it has no clock, or does not
+/// answer.
 pub(crate) async fn text(context: &Context) -> Option<String> {
     read(context).await.map(|clock| time::text(clock.now_ms.div_euclid(1_000)))
 }
 
-/// Reads the clock of a local store; `None` if it has none, or does not answer.
+/// Reads the clock of a local store; `None` if the store has no clock, or does not answer.
 pub(crate) async fn read(context: &Context) -> Option<ClockReading> {
     if context.is_on_aws() {
         return None;
@@ -26,7 +27,8 @@ pub(crate) async fn read(context: &Context) -> Option<ClockReading> {
     tokio::time::timeout(PATIENCE, reading).await.ok().flatten()
 }
 
-/// Returns the clock with its buttons, and the switch of the faults. `address` is the page to return to.
+/// Returns the HTML of the clock with its buttons, and the switch of fault injection. After a
+/// button, the browser returns to `address`.
 pub(crate) fn head(context: &Context, clock: Option<ClockReading>, address: &str) -> Markup {
     let writes = context.writes();
     html! {
@@ -41,7 +43,7 @@ pub(crate) fn head(context: &Context, clock: Option<ClockReading>, address: &str
                     (form::button(writes, "/clock/advance", address, "+1 day", &[("by", "1d")]))
                     (form::button(writes, "/clock/sweep", address, "Delete expired", &[]))
                 },
-                None if context.is_on_aws() => span { "AWS: its clock cannot be moved" },
+                None if context.is_on_aws() => span { "The clock of AWS cannot be advanced" },
                 None => span { "The store has no clock, or does not answer" },
             }
             (chaos(context, address))
@@ -49,7 +51,7 @@ pub(crate) fn head(context: &Context, clock: Option<ClockReading>, address: &str
     }
 }
 
-/// Returns the switch of the faults, or the flag that injects them.
+/// Returns the switch of fault injection; without `--chaos`, a hint about this flag.
 fn chaos(context: &Context, address: &str) -> Markup {
     let writes = context.writes();
     html! {
@@ -63,7 +65,7 @@ fn chaos(context: &Context, address: &str) -> Markup {
                 (form::button(writes, "/chaos", address, "Turn on", &[("to", "on")]))
             },
             None if context.is_of_weir_up() => {
-                span title="start `weir up --chaos SEED` to inject faults, and to switch them here" { "Chaos off" }
+                span title="start `weir up --chaos SEED` to inject faults and to turn them on and off here" { "Chaos off" }
             },
             None => {},
         }

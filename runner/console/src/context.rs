@@ -1,7 +1,7 @@
-//! What a page may read, and whether an action may write.
+//! The resources that pages and actions may use.
 //!
-//! Pages and actions get nothing else: no flag, no environment, no file but those of the data folder and the
-//! template that runs.
+//! Pages and actions get no flags and no environment variables. The only files that they read are
+//! those of the data folder and the running template.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::rates::Rates;
 use crate::tasks::Tasks;
 use crate::token::Token;
 
-/// The store of a console, and what belongs to it.
+/// The store that a console shows, with the settings of the console.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The endpoint of DynamoDB.
@@ -33,50 +33,53 @@ pub struct Place {
     pub s3: Option<String>,
     /// The `weir up` that serves this console; `None` for `weir console`.
     pub own: Option<Running>,
-    /// The data folder of the `weir up` that reads the streams; `None` for the one of this folder.
+    /// The data folder of the `weir up` that reads the streams; `None` for the `weir up` of the
+    /// current folder.
     pub directory: Option<PathBuf>,
-    /// The faults of this `weir up`; `None` if it injects none.
+    /// The fault injection of this `weir up`; `None` without `--chaos`.
     pub chaos: Option<Arc<Chaos>>,
     /// Whether actions may write.
     pub allow_writes: bool,
 }
 
-/// What pages may read and actions may write.
+/// The resources that pages and actions use.
 pub struct Context {
     place: Place,
     dynamodb: aws_sdk_dynamodb::Client,
     streams: aws_sdk_dynamodbstreams::Client,
     token: Token,
-    /// The migrations of the store, with the control table that was named last. A client is kept, because a new
-    /// one reads the certificates of the system and opens new connections.
+    /// The client of the store's migrations, with the name of its control table. The client is
+    /// cached, because a new client reads the certificates of the system and opens new connections.
     migrate: Mutex<Option<(String, Arc<Migrate>)>>,
-    /// The template that was evaluated last; `None` in it if it is wrong.
+    /// The cached result of the last evaluation of a template; the inner `None` means that the
+    /// template is invalid.
     stack: Mutex<Option<(StackOrigin, Option<Arc<Stack>>)>>,
-    /// Reads the streams of the migrations that are shown.
+    /// The background reads of the streams of the migrations that are shown.
     watches: Watches,
-    /// What actions have started.
+    /// The tasks that actions have started.
     tasks: Tasks,
     loads: LoadHistory,
     rates: Rates,
     notices: Notices,
 }
 
-/// What a template is evaluated from: its file, the parameters, and the bytes of the file.
+/// The input of a template's evaluation: the path of its file, the parameters, and the bytes of the
+/// file.
 type StackOrigin = (PathBuf, BTreeMap<String, String>, Vec<u8>);
 
-/// The control table of migrations, if the template that runs names no other one.
+/// The default control table of migrations, if the running template names none.
 const CONTROL_TABLE: &str = "weir-migrations";
 
-/// Why the system has no random numbers for the token.
+/// The error of a system that cannot generate random numbers for the token.
 #[derive(Debug, thiserror::Error)]
-#[error("console: cannot make a token: {0}")]
+#[error("console: cannot generate the token for buttons: {0}")]
 pub struct NoToken(getrandom::Error);
 
 impl Context {
-    /// Returns the context of a store, with a new token.
+    /// Creates the context of a store, with a new token.
     ///
     /// # Errors
-    /// The system has no random numbers.
+    /// The system cannot generate random numbers.
     pub fn new(place: Place) -> Result<Self, NoToken> {
         Ok(Self {
             dynamodb: endpoint::client(&place.endpoint),
@@ -103,12 +106,12 @@ impl Context {
         aws_host::is_on_aws(&self.place.endpoint)
     }
 
-    /// Returns the client of the tables.
+    /// Returns the DynamoDB client.
     pub(crate) fn dynamodb(&self) -> &aws_sdk_dynamodb::Client {
         &self.dynamodb
     }
 
-    /// Returns the client of the streams.
+    /// Returns the DynamoDB Streams client.
     pub(crate) fn streams(&self) -> &aws_sdk_dynamodbstreams::Client {
         &self.streams
     }
@@ -118,14 +121,14 @@ impl Context {
         self.place.s3.as_deref()
     }
 
-    /// Returns the `weir up` that reads the streams of this store on this machine: the one that serves the
-    /// console, the one of a data folder, or the one of this folder.
+    /// Returns the `weir up` that reads the streams of this store on this machine: the `weir up`
+    /// that serves the console, or that of the given data folder, or that of the current folder.
     pub(crate) fn running(&self) -> Option<Running> {
         if let Some(own) = &self.place.own {
             return Some(own.clone());
         }
         let found = match &self.place.directory {
-            // It publishes its data folder as a path from its own folder.
+            // `weir up` publishes its data folder as a path relative to its own working directory.
             Some(directory) => RunningState::of_data(directory)
                 .running()
                 .map(|running| Running { directory: directory.clone(), ..running }),
@@ -134,13 +137,13 @@ impl Context {
         found.filter(|running| running.is_at(&self.place.endpoint))
     }
 
-    /// Returns the data folder of that `weir up`, which has its journal and its status.
+    /// Returns the data folder of the running `weir up`, which contains its journal and its status.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         self.running().map(|running| running.directory)
     }
 
-    /// Returns the template that this `weir up` runs; `None` if none runs, or its file cannot be read any more. It
-    /// is evaluated again when the file or its parameters have changed.
+    /// Returns the template of the running `weir up`; `None` if none is running, or the template
+    /// cannot be read or is invalid. The result is cached until the file or its parameters change.
     pub(crate) fn stack(&self) -> Option<Arc<Stack>> {
         let running = self.running()?;
         let bytes = std::fs::read(&running.template).ok()?;
@@ -170,7 +173,8 @@ impl Context {
         named.next().cloned().unwrap_or_else(|| CONTROL_TABLE.to_owned())
     }
 
-    /// Returns the migrations of the store. A read-only console writes nothing, not even what a status records.
+    /// Returns the client of the store's migrations. In a read-only console it never writes, even
+    /// where reading a status would record something.
     pub(crate) fn migrate(&self) -> Arc<Migrate> {
         let table = self.control_table();
         let mut known = self.migrate.lock();
@@ -194,17 +198,18 @@ impl Context {
         &self.tasks
     }
 
-    /// Returns the traffic of partitions over the last minutes.
+    /// Returns the load history of partitions over the last minutes.
     pub(crate) fn loads(&self) -> &LoadHistory {
         &self.loads
     }
 
-    /// Returns whether this console is served by the `weir up` that reads the streams.
+    /// Returns whether the `weir up` that reads the streams serves this console.
     pub(crate) fn is_of_weir_up(&self) -> bool {
         self.place.own.is_some()
     }
 
-    /// Returns the faults of the `weir up` that serves the console; `None` if it injects none.
+    /// Returns the fault injection of the `weir up` that serves the console; `None` without
+    /// `--chaos`.
     pub(crate) fn chaos(&self) -> Option<&Chaos> {
         self.place.chaos.as_deref()
     }
@@ -214,12 +219,12 @@ impl Context {
         &self.rates
     }
 
-    /// Returns the results of actions, for the pages that are shown after them.
+    /// Returns the stored results of actions, which the page after an action shows.
     pub(crate) fn notices(&self) -> &Notices {
         &self.notices
     }
 
-    /// Returns whether and how the forms of a page can change something.
+    /// Returns the token for the forms of a page, or that writes are refused.
     pub(crate) fn writes(&self) -> Writes<'_> {
         match self.place.allow_writes {
             true => Writes::Allowed(&self.token),
@@ -227,10 +232,10 @@ impl Context {
         }
     }
 
-    /// Checks that a request may change something: writes are allowed, and it has the token of this start.
+    /// Checks that writes are allowed, and that the request has the token of this console.
     ///
     /// # Errors
-    /// The reason why it may not.
+    /// Writes are not allowed, or the token is wrong.
     pub(crate) fn check_write(&self, token: Option<&str>) -> Result<(), PageError> {
         let Writes::Allowed(own) = self.writes() else {
             return Err(PageError::Refused(READ_ONLY.to_owned()));
@@ -247,13 +252,13 @@ impl Context {
 
 /// The reason why the buttons of a console are disabled.
 pub(crate) const READ_ONLY: &str =
-    "this console is read-only: start it with --allow-writes to change something";
+    "this console is read-only: to enable its buttons, start it with --allow-writes";
 
-/// Whether the forms of a page can change something, and the token that they need.
+/// The permission of a page's forms to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Writes<'a> {
-    /// They can, with this token.
+    /// Forms may write, with this token.
     Allowed(&'a Token),
-    /// They cannot.
+    /// Forms may not write.
     Refused,
 }

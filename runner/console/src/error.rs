@@ -1,4 +1,4 @@
-//! The reasons why a page or an action cannot be shown or done, in words and as a status.
+//! The errors of pages and actions, with their messages and HTTP status codes.
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -6,32 +6,32 @@ use serde_json::{Value, json};
 
 use client::failure::Failure;
 
-/// The reason why there is no answer, by what the reader can do about it.
+/// The error of a page or an action. Each variant tells the user what to do next.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PageError {
-    /// Nothing has this name: choose another one.
+    /// The requested thing does not exist: choose another name.
     #[error("{what} does not exist")]
     NotFound {
-        /// What was asked for, such as ``table `orders` ``.
+        /// The thing that was requested, such as ``table `orders` ``.
         what: String,
     },
-    /// A value of the request is wrong: write another one.
+    /// A value of the request is invalid: write another value.
     #[error("{place}: {what}; write instead: {instead}")]
     BadInput {
-        /// What is wrong.
+        /// The problem of the value.
         what: String,
-        /// The field or the part of the path.
+        /// The field, or the part of the path, with the value.
         place: String,
-        /// What to write instead.
+        /// The values that are accepted.
         instead: String,
     },
-    /// The store, or the data folder of `weir up`, did not give an answer: try again, or repair it.
+    /// The store, or the data folder of `weir up`, did not answer: try again, or repair the store.
     #[error("{0}")]
     Store(String),
-    /// What the action changes is no longer as its page showed it: load the page again.
+    /// The data has changed since the page of the action was loaded: load the page again.
     #[error("{0}")]
     Conflict(String),
-    /// The action is not allowed here, and nothing was changed.
+    /// The action is not allowed, and nothing was changed.
     #[error("refused: {0}")]
     Refused(String),
 }
@@ -46,7 +46,7 @@ impl From<Failure> for PageError {
 }
 
 impl PageError {
-    /// Returns the error of a value that is not one of the accepted ones.
+    /// Returns the error of a value that is not accepted.
     pub(crate) fn bad_input(
         place: &str,
         what: impl Into<String>,
@@ -55,7 +55,7 @@ impl PageError {
         Self::BadInput { what: what.into(), place: place.to_owned(), instead: instead.into() }
     }
 
-    /// Returns the status of the response.
+    /// Returns the HTTP status code of the response.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
@@ -77,7 +77,7 @@ impl PageError {
         }
     }
 
-    /// Returns the error for programs.
+    /// Returns the error as JSON.
     pub(crate) fn json(&self) -> Value {
         let kind = match self {
             Self::NotFound { .. } => "NotFound",
@@ -89,7 +89,7 @@ impl PageError {
         json!({"schema": "weir.console.error/v1", "error": kind, "message": self.to_string()})
     }
 
-    /// Returns the error for people.
+    /// Returns the error as HTML.
     pub(crate) fn html(&self) -> Markup {
         html! {
             h1 { (self.title()) }

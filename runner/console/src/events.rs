@@ -1,7 +1,7 @@
-//! Server-sent events: they tell an open page that its data changed.
+//! Server-sent events, which notify an open page that its data changed.
 //!
-//! Events are samples, twice a second, of counters that `weir up` writes anyway. Their number does not depend on
-//! the number of records.
+//! The console samples the counters of `weir up` twice a second, and sends an event if they
+//! changed. So the number of events does not depend on the number of records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +18,25 @@ use crate::pages::stream::{Arrivals, Arrived};
 /// The interval of events that load the page again.
 const RELOAD_PERIOD: Duration = Duration::from_secs(2);
 
-/// The interval of samples. `weir up` writes its status as often.
+/// The interval of samples, which is also the interval at which `weir up` writes its status.
 const SAMPLE_PERIOD: Duration = Duration::from_millis(500);
 
-/// The number of samples between two readings of the store's clock, which is a request.
+/// The number of samples between two reads of the store's clock. Each read is a request to the
+/// store.
 const SAMPLES_PER_CLOCK: u32 = 2;
 
 /// The number of samples without a change after which an event shows that the connection works.
 const SAMPLES_PER_SIGN: u32 = 20;
 
-/// The maximum number of event streams at a time. Each open tab has one.
+/// The maximum number of event streams at a time. Each open tab has one stream.
 pub(crate) const STREAMS_MAX: usize = 16;
 
-/// The number of events that wait for a slow browser. When it is full, the next samples wait.
+/// The capacity of the queue of events for a slow browser. While the queue is full, sampling
+/// pauses.
 const QUEUE: usize = 4;
 
-/// Starts a stream of events that load the page again. It ends when the browser or the console ends.
+/// Starts a stream of events that make the browser reload the page. The stream ends when the
+/// browser disconnects or the console ends.
 pub(crate) fn reload(permit: OwnedSemaphorePermit, mut stopped: watch::Receiver<bool>) -> Body {
     let (events, body) = mpsc::channel(QUEUE);
     tokio::spawn(async move {
@@ -51,7 +54,8 @@ pub(crate) fn reload(permit: OwnedSemaphorePermit, mut stopped: watch::Receiver<
     Body::Events(body)
 }
 
-/// Starts a stream of events with the figures of Pipelines. It ends when the browser or the console ends.
+/// Starts a stream of events with the figures of the page Pipelines. The stream ends when the
+/// browser disconnects or the console ends.
 pub(crate) fn figures(
     context: Arc<Context>,
     permit: OwnedSemaphorePermit,
@@ -81,7 +85,8 @@ pub(crate) fn figures(
     Body::Events(body)
 }
 
-/// Takes a sample, and returns its event, if something changed. `None` if the sample panicked.
+/// Takes a sample, and returns its event if something changed. Returns `None` if the sample
+/// panicked.
 async fn sample(
     context: Arc<Context>,
     mut sampler: Sampler,
@@ -101,14 +106,15 @@ async fn sample(
     texts.extend(clock.map(|clock| ("clock".to_owned(), clock)));
     let is_sign = round.is_multiple_of(SAMPLES_PER_SIGN);
     let event = (!texts.is_empty() || is_sign).then(|| {
-        // JSON has no line ends outside of its texts, where they are escaped.
+        // Compact JSON contains no raw line breaks, because strings escape them.
         let json = serde_json::to_string(&texts).unwrap_or_default();
         format!("event: figures\ndata: {json}\n\n")
     });
     Some((event, sampler))
 }
 
-/// Starts a stream of events about new records. It ends when the browser or the console ends.
+/// Starts a stream of events about new records. The stream ends when the browser disconnects or the
+/// console ends.
 pub(crate) fn records(
     context: Arc<Context>,
     permit: OwnedSemaphorePermit,
@@ -124,9 +130,9 @@ pub(crate) fn records(
             let event = match read.and_then(|read| arrivals.sample(read)) {
                 Some(Arrived::Load) => Some("event: reload\ndata:\n\n".to_owned()),
                 Some(Arrived::Many(new)) => Some(format!(
-                    "event: figures\ndata: {{\"new-records\":\"{new} new records: read again\"}}\n\n"
+                    "event: figures\ndata: {{\"new-records\":\"{new} new records: reload\"}}\n\n"
                 )),
-                // A comment shows that the connection works.
+                // A comment event keeps the connection alive.
                 None => round.is_multiple_of(SAMPLES_PER_SIGN).then(|| ":\n\n".to_owned()),
             };
             if let Some(event) = event

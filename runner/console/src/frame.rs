@@ -1,4 +1,4 @@
-//! The HTML around each page: head, navigation, clock, `<main>`, and the store at the end.
+//! The HTML around each page: head, navigation, clock, `<main>`, and a footer with the store.
 
 use client::endpoint::ClockReading;
 use maud::{DOCTYPE, Markup, html};
@@ -20,30 +20,31 @@ const PAGES: &[(&str, &str)] = &[
     ("/ring", "Ring"),
 ];
 
-/// A page before its frame.
+/// A page that is not framed yet.
 pub(crate) struct Framed<'a> {
-    /// The path and query with which the page was requested.
+    /// The path and query of the page's request.
     pub(crate) address: &'a str,
     /// The name of the page.
     pub(crate) title: &'a str,
     /// The content of `<main>`.
     pub(crate) main: Markup,
-    /// How the script keeps the page up to date, if it does.
+    /// The way in which the script updates the page; `None` if it does not.
     pub(crate) live: Option<Live>,
-    /// The result of the action before this page, if there was one.
+    /// The result of the action that led to this page, if any.
     pub(crate) notice: Option<&'a str>,
     /// The clock of the store, if it has one.
     pub(crate) clock: Option<ClockReading>,
 }
 
-/// How the script keeps a page up to date.
+/// The way in which the script updates an open page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Live {
-    /// It replaces the texts of figures, and loads the page again when more than figures changed.
+    /// The script replaces the figures, and reloads the page if anything else changed.
     Figures,
-    /// It loads the page again when new records come one by one, and shows their number when they come fast.
+    /// The script reloads the page for a few new records, and shows only their number if many
+    /// arrive.
     Records,
-    /// It loads the page again every two seconds.
+    /// The script reloads the page every two seconds.
     Reload,
 }
 
@@ -57,7 +58,7 @@ impl Live {
     }
 }
 
-/// Returns the whole page.
+/// Returns the complete HTML document.
 pub(crate) fn frame(context: &Context, page: Framed<'_>) -> Markup {
     let Framed { address, title, main, live, notice, clock } = page;
     let path = address.split('?').next().unwrap_or_default();

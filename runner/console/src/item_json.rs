@@ -1,4 +1,4 @@
-//! An item in the JSON twin of a page: DynamoDB JSON.
+//! Serialization of an item as DynamoDB JSON, in the JSON twin of a page.
 
 use model::{Item, json};
 use serde::ser::Error as _;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 pub(crate) struct ItemJson(pub(crate) Item);
 
 impl ItemJson {
-    /// Returns the text without white space.
+    /// Returns compact JSON, without white space.
     pub(crate) fn text(&self) -> String {
         json::item_to_string(&self.0)
     }

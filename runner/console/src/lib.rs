@@ -1,8 +1,10 @@
-//! The console: web pages that show what Weir knows, for a browser on this machine.
+//! The console: web pages about tables, streams, mappings and migrations, for a browser on this
+//! machine.
 //!
-//! Every page is built on the server from a plain `View`, works without JavaScript, and has the same data as
-//! JSON at its path plus `.json`. `service` selects a page, `pages` has them, `actions` has what buttons do.
-//! The console scans no table, stores nothing, and sends requests to no one but its store.
+//! The server renders every page from a plain `View`, and serves the same data as JSON at its path
+//! plus `.json`. Pages work without JavaScript. `service` routes a request, `pages` contains the
+//! pages, and `actions` contains the actions of buttons. The console scans no table, stores
+//! nothing, and sends requests only to its store.
 
 mod actions;
 mod apart;
@@ -38,23 +40,24 @@ use tokio::sync::watch;
 use self::context::Context;
 use self::service::Pages;
 
-/// The time that a client has to send a request's head, including the idle time before it.
+/// The time within which a client must send a request's head, including the idle time before the
+/// request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The time that running requests have to end at shutdown. Event streams end at once.
+/// The time that a shutdown waits for running requests. Event streams end immediately.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
-/// Everything that a console needs.
+/// The settings of a console.
 pub struct Settings {
-    /// The address to serve.
+    /// The bound socket to serve.
     pub bound: BoundListener,
     /// The hosts that the operator allows besides this machine's own names.
     pub hosts: Vec<String>,
-    /// What pages may read and write.
+    /// The resources that pages and actions may use.
     pub context: Context,
 }
 
-/// A console that is being served. Dropping it closes its connections.
+/// A running console. Dropping it closes its connections.
 #[derive(Debug)]
 pub struct Console {
     listener: Listener,
@@ -96,7 +99,7 @@ impl Console {
     /// Stops accepting requests, ends event streams, and waits at most a second for running requests.
     pub async fn shutdown(self) {
         self.stop.send_replace(true);
-        // It does not matter whether requests were cut off, because they had their time.
+        // The result is ignored: requests that did not end within the grace period may be cut off.
         let _in_order = self.listener.shutdown(SHUTDOWN_GRACE).await;
     }
 }

@@ -1,8 +1,8 @@
-//! The traffic of partitions over the last minutes, for the heat map.
+//! The load of partitions over the last ten minutes, for the heat map.
 //!
-//! The store knows only the rates of the last minute. The console asks it again and again while a page
-//! shows them, and for some time after. It keeps bands of the key space, not partitions, because a split
-//! changes these.
+//! The store reports only the rates of the last minute. The console samples these rates while a
+//! page shows them, and for 30 minutes afterwards. It aggregates rates by bands of the key space,
+//! not by partitions, because a split changes the partitions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -10,24 +10,26 @@ use std::time::{Duration, Instant};
 use locks::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// Bands of the key space. A power of two, so that each has the same number of tokens.
+/// The number of bands of the key space. It is a power of two, so that each band has the same
+/// number of tokens.
 pub(crate) const BANDS: usize = 32;
-/// Samples that are kept: ten minutes.
+/// The number of samples that are kept, which cover ten minutes.
 pub(crate) const SAMPLES_MAX: usize = 40;
 /// The time between two samples.
 pub(crate) const PERIOD: Duration = Duration::from_secs(15);
-/// How long a table is sampled after its page was last built.
+/// The time for which a table is sampled after its page was last requested.
 const WATCHED_MAX: Duration = Duration::from_secs(30 * 60);
-/// Tables that are sampled at the same time. Beyond that, the one that was looked at first is dropped.
+/// The maximum number of tables that are sampled. Beyond it, the least recently shown table is
+/// dropped.
 const TABLES_MAX: usize = 16;
-/// The bits of a token that are within a band.
+/// The number of low bits of a token, which give its position within a band.
 const BAND_BITS: u32 = u64::BITS - BANDS.trailing_zeros();
 
 /// A partition, as the store's admin endpoint describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Partition {
     pub(crate) number: u32,
-    /// Its first token, in decimal digits.
+    /// The first token of the partition, in decimal digits.
     pub(crate) first_token: String,
     pub(crate) last_token: String,
     pub(crate) items: u64,
@@ -38,11 +40,11 @@ pub(crate) struct Partition {
     pub(crate) write_units_per_second: f64,
     /// The shard of its stream records; `None` without a stream.
     pub(crate) shard: Option<String>,
-    /// Whether it is being split.
+    /// Whether the partition is being split.
     pub(crate) splitting: bool,
 }
 
-/// The rates of the key space at a time.
+/// The rates of the key space at one time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Sample {
     /// Seconds since 1970, by the clock of this machine.
@@ -55,7 +57,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Spreads the rates of partitions over the bands that they cover.
+    /// Creates a sample: distributes the rates of partitions over the bands that they cover.
     pub(crate) fn of(at: i64, partitions: &[Partition]) -> Self {
         let (mut reads, mut writes) = (vec![0.0; BANDS], vec![0.0; BANDS]);
         for partition in partitions {
@@ -74,7 +76,7 @@ impl Sample {
     }
 }
 
-/// Returns which share of a range of tokens is in a band.
+/// Returns the fraction of a range of tokens that is in a band.
 #[expect(clippy::cast_precision_loss, reason = "a picture needs a few digits")]
 fn share(first: u64, last: u64, band: usize) -> f64 {
     let band = u64::try_from(band).unwrap_or(u64::MAX);
@@ -88,7 +90,7 @@ fn share(first: u64, last: u64, band: usize) -> f64 {
     tokens(from, to) / tokens(first, last.max(first))
 }
 
-/// The samples of the tables whose page was shown.
+/// The samples of the tables whose pages were shown recently.
 #[derive(Debug, Default)]
 pub(crate) struct LoadHistory(Mutex<BTreeMap<String, Watched>>);
 
@@ -100,7 +102,8 @@ struct Watched {
 }
 
 impl LoadHistory {
-    /// Adds what a page read, watches the table from now on, and returns its samples, the oldest first.
+    /// Adds the sample that a page read, starts or extends the sampling of the table, and returns
+    /// its samples, oldest first.
     pub(crate) fn show(&self, table: &str, sample: Sample) -> Vec<Sample> {
         let mut tables = self.0.lock();
         let now = Instant::now();
@@ -116,14 +119,14 @@ impl LoadHistory {
             samples: VecDeque::new(),
         });
         watched.shown = now;
-        // A page that is loaded again and again does not make its own samples.
+        // Frequent reloads of a page must not shorten the time between samples.
         if now.duration_since(watched.sampled) >= PERIOD || watched.samples.is_empty() {
             watched.add(sample, now);
         }
         watched.samples.iter().cloned().collect()
     }
 
-    /// Returns the tables of which a sample is due.
+    /// Returns the tables whose next sample is due.
     pub(crate) fn due(&self) -> Vec<String> {
         let mut tables = self.0.lock();
         let now = Instant::now();
@@ -132,7 +135,7 @@ impl LoadHistory {
         tables.iter().filter(|(_, watched)| is_due(watched)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Adds a sample of a table that is still watched.
+    /// Adds a sample of a table, if the table is still watched.
     pub(crate) fn add(&self, table: &str, sample: Sample) {
         if let Some(watched) = self.0.lock().get_mut(table) {
             watched.add(sample, Instant::now());
@@ -199,7 +202,7 @@ mod tests {
     fn a_history_keeps_the_newest_samples_of_the_newest_tables() {
         let history = LoadHistory::default();
         assert_eq!(history.show("t", Sample::of(1, &[])).len(), 1);
-        // The page was loaded again at once.
+        // The page was reloaded immediately.
         assert_eq!(history.show("t", Sample::of(2, &[])).len(), 1);
         for at in 0..100 {
             history.add("t", Sample::of(at, &[]));

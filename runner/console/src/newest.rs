@@ -1,8 +1,9 @@
 //! The newest records of a stream.
 //!
-//! Weir's own store returns them with one request, whatever the size of the stream. Any other stream can only be
-//! read forwards, in windows of time: each window begins earlier than the one before, until it has enough records.
-//! This module reads no file and knows no mapping.
+//! Weir's own store returns them with one request, regardless of the size of the stream. Any other
+//! stream can only be read forwards, in windows of time. Each window begins earlier than the
+//! previous window, until a window has enough records. This module reads no files, and is
+//! independent of mappings.
 
 use std::collections::VecDeque;
 
@@ -16,17 +17,20 @@ use model::{Item, json};
 use crate::context::Context;
 use crate::error::PageError;
 
-/// The beginnings of the windows, in seconds before now. The last one is the retention of a stream.
+/// The beginnings of the windows, in seconds before the current time. The last value is the
+/// retention of a stream.
 const WINDOWS_S: [i64; 4] = [2, 60, 1_800, 86_400];
 
-/// The maximum number of pages with records, of 1,000 records or 1 MB, that are read for one window.
+/// The maximum number of pages with records that are read for one window. A page has up to 1,000
+/// records or 1 MB.
 const PAGES_MAX: usize = 24;
 
 /// The number of consecutive empty pages after which a shard on AWS counts as read to its end. A local store
 /// returns an empty page only at the end.
 const EMPTY_PAGES_MAX_ON_AWS: usize = 3;
 
-/// The maximum number of shards of a stream that are read, newest first: at least one page of each.
+/// The maximum number of shards of a stream that are read, newest first, so that at least one page
+/// of each is read.
 const SHARDS_MAX: usize = PAGES_MAX;
 
 /// The number of shards that are read at the same time.
@@ -39,16 +43,19 @@ pub(crate) struct Newest {
     pub(crate) records: Vec<Found>,
     /// The number of records that were read.
     pub(crate) read: usize,
-    /// The time since which every record was read, in seconds since 1970; `None` if all were, or if it is unknown.
+    /// The time since which every record was read, in seconds since 1970; `None` if the complete
+    /// stream was read, or if the time is unknown.
     pub(crate) since_s: Option<i64>,
-    /// Whether the reading stopped before the end of the stream, because it has too many records.
+    /// Whether reading stopped before the end of the stream, because the stream has too many
+    /// records.
     pub(crate) is_cut: bool,
 }
 
-/// Reads the newest records of a table, at most `count`; of one item if a key is given.
+/// Reads the newest records of a table, at most `count`. If a key is given, returns only the
+/// records of this item.
 ///
 /// # Errors
-/// The table has no stream, or it cannot be read.
+/// The table has no stream, or the stream cannot be read.
 pub(crate) async fn newest(
     context: &Context,
     table: &str,
@@ -60,7 +67,8 @@ pub(crate) async fn newest(
     {
         return Ok(of_store(found, table, key.is_some()));
     }
-    // The store is of another kind, the table has no stream, or the store went away.
+    // The request of Weir's own store failed: the store is of another kind, the table has no
+    // stream, or the store does not answer. The code below finds out which.
     let client = context.streams();
     let arns = client::shards::arns(client, Some(table));
     let now = client::endpoint::store_seconds(context.endpoint(), context.dynamodb());
@@ -81,7 +89,8 @@ pub(crate) async fn newest(
     for before in WINDOWS_S {
         let window = Window { since_s: now.saturating_sub(before), count, empty_max, key };
         let (wider, is_exhausted) = window.read(&stream).await?;
-        // A window that was not read to its end may lack the newest records, which the one before has.
+        // A window that was not read to its end may lack the newest records, which the previous,
+        // shorter window has.
         if is_exhausted && !newest.records.is_empty() {
             newest.is_cut = true;
             break;
@@ -94,7 +103,7 @@ pub(crate) async fn newest(
     Ok(newest)
 }
 
-/// Returns what Weir's own store has found.
+/// Converts the answer of Weir's own store.
 fn of_store(found: NewestRecords, table: &str, is_of_item: bool) -> Newest {
     let found_of = |(shard, record)| Found { table: table.to_owned(), shard, record };
     let mut records: Vec<Found> = found.records.into_iter().map(found_of).collect();
@@ -106,7 +115,7 @@ fn of_store(found: NewestRecords, table: &str, is_of_item: bool) -> Newest {
 
 /// A window of time.
 struct Window<'w> {
-    /// Its beginning, in seconds since 1970.
+    /// The beginning of the window, in seconds since 1970.
     since_s: i64,
     /// The maximum number of records to keep.
     count: usize,
@@ -116,14 +125,15 @@ struct Window<'w> {
     key: Option<&'w Item>,
 }
 
-/// A shard that was read: its id, the records to keep, the number of all, and whether its end was not reached.
+/// The result of reading a shard: its id, the records to keep, the number of records read, and
+/// whether reading stopped before its end.
 type OfShard<'s> = (&'s str, VecDeque<Record>, usize, bool);
 
 impl Window<'_> {
-    /// Reads the records of a stream, and keeps the newest ones. Also returns whether the reading stopped before
-    /// the end.
+    /// Reads the records of a stream, and keeps the newest records. Also returns whether reading
+    /// stopped before the end.
     async fn read(&self, stream: &Stream) -> Result<(Newest, bool), PageError> {
-        // Shards are listed parents first, so the last ones are the newest.
+        // Parents are listed before their children, so the last shards are the newest.
         let shards = stream.shards.iter().rev().filter_map(|shard| shard.shard_id.as_deref());
         let shards: Vec<&str> = shards.take(SHARDS_MAX).collect();
         let pages = PAGES_MAX / shards.len().max(1);
@@ -148,7 +158,7 @@ impl Window<'_> {
         Ok((newest, is_exhausted))
     }
 
-    /// Reads the records of a shard, at most as many pages.
+    /// Reads the records of a shard, at most the given number of pages.
     async fn read_shard<'s>(
         &self,
         stream: &Stream,
@@ -179,13 +189,13 @@ impl Window<'_> {
     }
 }
 
-/// Returns whether a record belongs to the item with a key. Numbers are compared by value.
+/// Returns whether a record belongs to the item with the key. Numbers are compared by value.
 fn is_of(event: &serde_json::Value, key: &Item) -> bool {
     let keys = event.pointer("/dynamodb/Keys").map(serde_json::Value::to_string);
     keys.and_then(|keys| json::item_from_str(&keys).ok()).is_some_and(|keys| keys == *key)
 }
 
-/// Sorts records: newest first.
+/// Sorts records, newest first.
 pub(crate) fn sort(records: &mut [Found]) {
     records.sort_by(|one, other| {
         let key = |found: &Found| (found.record.creation_s, found.record.sequence.clone());

@@ -1,27 +1,29 @@
-//! The results of actions, until the page after the action has shown them.
+//! The results of actions, which the page after the action shows.
 //!
-//! An address has only a number: a text in an address could be written by anyone.
+//! An address contains only the number of a result. If it contained the text, any link could make
+//! the console show any text.
 
 use std::collections::VecDeque;
 
 use locks::Mutex;
 
-/// The maximum number of results that are kept. A page is usually shown right after its action.
+/// The maximum number of results that are kept. Few are needed, because a page is usually shown
+/// right after its action.
 const KEPT: usize = 32;
 
-/// The last results, with their numbers.
+/// The last results of actions, each with its number.
 #[derive(Debug, Default)]
 pub(crate) struct Notices(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The number of results so far.
+    /// The number of results since the start, which is also the number of the last result.
     count: u64,
     texts: VecDeque<(u64, String)>,
 }
 
 impl Notices {
-    /// Keeps a result, and returns its number.
+    /// Stores a result, and returns its number.
     pub(crate) fn keep(&self, text: String) -> u64 {
         let mut kept = self.0.lock();
         kept.count += 1;
@@ -33,7 +35,7 @@ impl Notices {
         number
     }
 
-    /// Returns a result by the number in an address; `None` if it is no longer kept.
+    /// Returns a result by the number in an address; `None` if the result is no longer kept.
     pub(crate) fn find(&self, number: &str) -> Option<String> {
         let number: u64 = number.parse().ok()?;
         let kept = self.0.lock();

@@ -1,4 +1,5 @@
-//! The placeholders of expressions, so that no name and no value is part of an expression's text.
+//! Placeholders for the names and values of expressions, so that expressions contain no names or
+//! values directly.
 
 use std::collections::HashMap;
 
@@ -9,14 +10,14 @@ use model::{AttributeValue, json};
 /// The placeholders of one request, in the order in which they were first used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placeholders {
-    /// The placeholders of names, and the names.
+    /// The placeholders of attribute names, each with its name.
     pub(crate) names: Vec<(String, String)>,
-    /// The placeholders of values, and the values.
+    /// The placeholders of values, each with its value.
     pub(crate) values: Vec<(String, AttributeValue)>,
 }
 
 impl Placeholders {
-    /// Returns the placeholder of a name; the same one for the same name.
+    /// Returns the placeholder of a name. A name always has the same placeholder.
     pub(crate) fn name(&mut self, name: &str) -> String {
         if let Some((placeholder, _)) = self.names.iter().find(|(_, known)| known == name) {
             return placeholder.clone();
@@ -26,7 +27,7 @@ impl Placeholders {
         placeholder
     }
 
-    /// Returns a placeholder of a value.
+    /// Adds a value, and returns its placeholder.
     pub(crate) fn value(&mut self, value: AttributeValue) -> String {
         let placeholder = format!(":v{}", self.values.len());
         self.values.push((placeholder.clone(), value));
@@ -53,12 +54,14 @@ impl Placeholders {
         out
     }
 
-    /// Returns the names for the SDK; `None` if there is none, which DynamoDB demands.
+    /// Returns the names for the SDK; `None` if there are none, because DynamoDB rejects an empty
+    /// map.
     pub(crate) fn sdk_names(&self) -> Option<HashMap<String, String>> {
         Some(self.names.iter().cloned().collect()).filter(|names: &HashMap<_, _>| !names.is_empty())
     }
 
-    /// Returns the values for the SDK; `None` if there is none, which DynamoDB demands.
+    /// Returns the values for the SDK; `None` if there are none, because DynamoDB rejects an empty
+    /// map.
     pub(crate) fn sdk_values(&self) -> Option<HashMap<String, SdkValue>> {
         let values = self.values.iter().map(|(name, value)| (name.clone(), to_sdk_value(value)));
         Some(values.collect()).filter(|values: &HashMap<_, _>| !values.is_empty())

@@ -1,6 +1,7 @@
-//! The fields of a request: those of a query string, or of a form that was sent.
+//! The fields of a request, from its query string or from a submitted form.
 //!
-//! It also writes addresses, so that each field survives the way to the browser and back.
+//! This module also formats addresses, and encodes fields so that the browser sends them back
+//! unchanged.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
@@ -9,16 +10,16 @@ use crate::error::PageError;
 /// The maximum number of fields. A form of a page has far fewer.
 const FIELDS_MAX: usize = 256;
 
-/// The characters of a path segment or a field that are encoded. The dot is encoded too, because `.json` at the
-/// end of a path asks for the JSON twin, and the name of a table may end so.
+/// The characters of a path segment or a field that are encoded. The dot is encoded too: a path
+/// that ends with `.json` requests the JSON twin, but a table name may also end with `.json`.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
 
-/// The fields, in the order of the request.
+/// The fields of a request, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Returns fields that were not sent as text.
+    /// Creates the fields of a request that is not from HTTP.
     pub(crate) fn of(fields: Vec<(String, String)>) -> Self {
         Self(fields)
     }
@@ -26,7 +27,7 @@ impl Query {
     /// Parses `application/x-www-form-urlencoded`.
     ///
     /// # Errors
-    /// There are too many fields, or one is not UTF-8.
+    /// There are too many fields, or a field is not UTF-8.
     pub(crate) fn parse(text: &str) -> Result<Self, PageError> {
         let mut fields = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -40,7 +41,8 @@ impl Query {
         Ok(Self(fields))
     }
 
-    /// Returns the value of a field; `None` if it is missing or empty, as a form sends a field that was left out.
+    /// Returns the value of a field; `None` if the field is missing or empty. A form sends an
+    /// unused field as an empty field.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let values =
             self.0.iter().filter(|(field, _)| field == name).map(|(_, value)| value.as_str());
@@ -50,7 +52,7 @@ impl Query {
     /// Returns a number between 1 and `max`; `default` if the field is missing.
     ///
     /// # Errors
-    /// The value is not such a number.
+    /// The value is not a whole number in this range.
     pub(crate) fn number(
         &self,
         name: &str,
@@ -60,11 +62,11 @@ impl Query {
         let Some(text) = self.get(name) else { return Ok(default) };
         let number = text.parse().ok().filter(|number| (1..=max).contains(number));
         number.ok_or_else(|| {
-            PageError::bad_input(name, format!("`{text}` is not possible"), format!("1 to {max}"))
+            PageError::bad_input(name, format!("`{text}` is not allowed"), format!("1 to {max}"))
         })
     }
 
-    /// Returns the fields.
+    /// Returns the names and values of the fields.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -82,15 +84,11 @@ fn decoded(text: &str) -> Result<String, PageError> {
 pub(crate) fn segment(text: &str) -> Result<String, PageError> {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded.map(|text| text.into_owned()).map_err(|_| {
-        PageError::bad_input(
-            "the address",
-            "it is not UTF-8",
-            "the bytes of UTF-8, percent-encoded",
-        )
+        PageError::bad_input("the address", "it is not UTF-8", "percent-encoded UTF-8")
     })
 }
 
-/// Returns an address from the segments of its path and its fields. Leaves out empty fields.
+/// Returns an address with these path segments and fields. Omits empty fields.
 pub(crate) fn href(path: &[&str], fields: &[(&str, &str)]) -> String {
     let encoded = |text: &str| utf8_percent_encode(text, ENCODED).to_string();
     let mut address: String = path.iter().map(|part| format!("/{}", encoded(part))).collect();

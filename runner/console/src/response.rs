@@ -1,4 +1,4 @@
-//! Responses with the headers that every answer of the console has.
+//! HTTP responses with the headers that every response of the console has.
 
 use bytes::Bytes;
 use http::header::{
@@ -9,15 +9,16 @@ use http::{HeaderValue, Response, StatusCode};
 
 use crate::body::Body;
 
-/// What a page may load and do: its own style, script and forms. Nothing inline, nothing from elsewhere.
+/// The content security policy. It allows only the console's own style, script and forms, and
+/// nothing inline.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// The type of a response's content.
+/// The content type of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// A page.
+    /// An HTML page.
     Html,
     /// The JSON twin of a page.
     Json,
@@ -25,7 +26,7 @@ pub(crate) enum Content {
     JsonLines,
     /// Items as CSV.
     Csv,
-    /// The style.
+    /// The style sheet.
     Css,
     /// The script.
     Script,
@@ -50,7 +51,7 @@ impl Content {
     }
 }
 
-/// Returns a response.
+/// Returns a response with a body and the common headers.
 pub(crate) fn response(status: StatusCode, content: Content, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -69,7 +70,7 @@ pub(crate) fn response(status: StatusCode, content: Content, body: Body) -> Resp
     response
 }
 
-/// Returns a complete response.
+/// Returns a response whose complete body is known.
 pub(crate) fn whole(
     status: StatusCode,
     content: Content,
@@ -78,7 +79,7 @@ pub(crate) fn whole(
     response(status, content, Body::from(bytes.into()))
 }
 
-/// Returns a file for the browser to save. `name` has no quote.
+/// Returns a file for the browser to save. `name` must not contain a quote.
 pub(crate) fn file(content: Content, name: &str, text: String) -> Response<Body> {
     let mut response = whole(StatusCode::OK, content, text);
     if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) {
@@ -87,7 +88,7 @@ pub(crate) fn file(content: Content, name: &str, text: String) -> Response<Body>
     response
 }
 
-/// Returns a response that sends the browser to another page after an action.
+/// Returns a redirect to another page after an action.
 pub(crate) fn see_other(address: &str) -> Response<Body> {
     let mut response = whole(StatusCode::SEE_OTHER, Content::Html, Bytes::new());
     let address = HeaderValue::from_str(address).unwrap_or(HeaderValue::from_static("/"));

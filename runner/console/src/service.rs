@@ -1,6 +1,6 @@
-//! Selects the answer of a request: a page, its JSON twin, an action, an asset, or events.
+//! Routes a request to a page, its JSON twin, an action, an asset, or a stream of events.
 //!
-//! The gate has checked `Host` and `Origin` before.
+//! The gate checks `Host` and `Origin` before a request gets here.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,21 +27,21 @@ use crate::query::{self, Query};
 use crate::response::{self, Content};
 use crate::{assets, clock, events};
 
-/// The maximum size in bytes of a form. An edited item has at most 400 KB, and JSON and the encoding of forms
-/// can make eight bytes of one.
+/// The maximum size in bytes of a form. An item has at most 400 KB. JSON and form encoding can make
+/// it eight times longer.
 const FORM_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The service of a console.
 pub(crate) struct Pages {
     context: Arc<Context>,
-    /// Limits the event streams.
+    /// Limits the number of event streams.
     streams: Arc<Semaphore>,
-    /// Tells that the console ends.
+    /// Becomes true when the console shuts down.
     stopped: watch::Receiver<bool>,
 }
 
 impl Pages {
-    /// Returns the service. Event streams end when `stopped` becomes true.
+    /// Creates the service. Event streams end when `stopped` becomes true.
     pub(crate) fn new(context: Arc<Context>, stopped: watch::Receiver<bool>) -> Self {
         Self { context, streams: Arc::new(Semaphore::new(events::STREAMS_MAX)), stopped }
     }
@@ -70,7 +70,7 @@ impl Service for Pages {
     }
 }
 
-/// The form of an answer.
+/// The format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Html,
@@ -78,17 +78,17 @@ enum Form {
 }
 
 impl Form {
-    /// Returns the form that a path asks for.
+    /// Returns the format that a path requests.
     fn of(path: &str) -> Self {
         if path.ends_with(".json") { Self::Json } else { Self::Html }
     }
 }
 
-/// The answer of a page.
+/// The rendered content of a page, before its frame.
 struct Page {
     title: String,
     live: Option<Live>,
-    /// The result of the action before.
+    /// The result of the action that led to this page.
     notice: Option<String>,
     content: PageContent,
 }
@@ -99,7 +99,7 @@ enum PageContent {
 }
 
 impl Form {
-    /// Returns a page in this form. `html` is called only for the page, not for its twin.
+    /// Returns a page in this format. Calls `html` only for HTML.
     fn page<V: Serialize>(
         self,
         title: impl Into<String>,
@@ -118,13 +118,13 @@ impl Form {
 }
 
 impl Page {
-    /// Returns the same page, which the script keeps up to date.
+    /// Returns the page with this way of live updates.
     fn live(self, live: Live) -> Self {
         Self { live: Some(live), ..self }
     }
 }
 
-/// Returns the page of a path.
+/// Returns the page at a path.
 async fn page(
     context: &Context,
     path: &[&str],
@@ -196,10 +196,10 @@ async fn page(
     })
 }
 
-/// Returns the JSON twin of the page of a path, for a client that does not use HTTP.
+/// Returns the JSON twin of the page at a path, for the MCP server, which does not use HTTP.
 ///
 /// # Errors
-/// There is no such page, or its reason.
+/// The page does not exist, or it returns an error.
 pub(crate) async fn twin(
     context: &Context,
     path: &[&str],
@@ -211,10 +211,10 @@ pub(crate) async fn twin(
     }
 }
 
-/// Carries out the action of a path. The caller has checked that it may write.
+/// Executes the action at a path. The caller must first check that writes are allowed.
 ///
 /// # Errors
-/// There is no such action, or its reason.
+/// The action does not exist, or it fails.
 pub(crate) async fn act(
     context: &Context,
     path: &[&str],
@@ -267,7 +267,7 @@ impl Pages {
                     request.uri().path_and_query().map_or("/", |address| address.as_str());
                 let query = Query::parse(request.uri().query().unwrap_or_default())?;
                 let page = page(&self.context, path, &query, form);
-                // The requests of the page and of its frame go to the store together.
+                // The page and its frame send their requests to the store concurrently.
                 let (page, clock) = tokio::join!(page, self.clock(form));
                 let notice = query.get("notice").and_then(|it| self.context.notices().find(it));
                 let page = Page { notice, ..page? };
@@ -275,7 +275,7 @@ impl Pages {
             }
             (&Method::POST, path) => self.act(path, request, form).await,
             (method, _) => {
-                let what = format!("the method {method} is not possible here");
+                let what = format!("the method {method} is not allowed");
                 Err(PageError::bad_input("the request", what, "GET for a page, POST for an action"))
             }
         }
@@ -311,7 +311,7 @@ impl Pages {
         Ok(response::file(content, &format!("{table}.{ending}"), text))
     }
 
-    /// Carries out an action, after it has passed the check of writes.
+    /// Executes an action, after checking that writes are allowed.
     async fn act(
         &self,
         path: &[&str],
@@ -320,7 +320,7 @@ impl Pages {
     ) -> Result<Response<Body>, PageError> {
         let (head, body) = request.into_parts();
         let body = Limited::new(body, FORM_BYTES_MAX).collect().await.map_err(|_| {
-            let what = format!("it is larger than {FORM_BYTES_MAX} bytes or incomplete");
+            let what = format!("the body is incomplete or has more than {FORM_BYTES_MAX} bytes");
             PageError::bad_input("the form", what, "fewer bytes")
         })?;
         let body = body.to_bytes();
@@ -340,7 +340,8 @@ impl Pages {
         })
     }
 
-    /// Reads the store's clock for the frame of a page; JSON has no frame.
+    /// Reads the store's clock for the frame of an HTML page. Returns `None` for JSON, which has no
+    /// frame.
     async fn clock(&self, form: Form) -> Option<ClockReading> {
         match form {
             Form::Html => clock::read(&self.context).await,

@@ -1,7 +1,7 @@
-//! What a table is: its keys, indexes, size, stream and TTL, as DescribeTable and
-//! DescribeTimeToLive say.
+//! The description of a table: its keys, indexes, size, stream and TTL, from DescribeTable and
+//! DescribeTimeToLive.
 //!
-//! It reads no item.
+//! This module reads no items.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Returns all key attributes, those of the partition key first.
+    /// Returns all key attributes, partition key first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &KeyAttribute> {
         self.partition.iter().chain(&self.sort)
     }
@@ -39,39 +39,40 @@ pub(crate) struct IndexShape {
     pub(crate) name: String,
     /// `global` or `local`.
     pub(crate) kind: &'static str,
-    /// Its status, such as `CREATING`; that of the table for a local index.
+    /// The status, such as `CREATING`. A local index has the status of its table.
     pub(crate) status: String,
     pub(crate) keys: Keys,
     /// `ALL`, `KEYS_ONLY`, or the names of the projected attributes.
     pub(crate) projection: String,
 }
 
-/// A table.
+/// The description of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct TableShape {
     pub(crate) name: String,
-    /// Its status, such as `ACTIVE`.
+    /// The status, such as `ACTIVE`.
     pub(crate) status: String,
     pub(crate) keys: Keys,
-    /// Its indexes, by name.
+    /// The indexes, ordered by name.
     pub(crate) indexes: Vec<IndexShape>,
-    /// About how many items it has.
+    /// The approximate number of items.
     pub(crate) about_items: i64,
-    /// About how many bytes its items have.
+    /// The approximate size of all items in bytes.
     pub(crate) about_bytes: i64,
-    /// The view type of its stream; `None` if it is off.
+    /// The view type of the stream; `None` if the stream is disabled.
     pub(crate) stream: Option<String>,
     /// The TTL attribute; `None` if TTL is off or cannot be read.
     pub(crate) ttl: Option<String>,
-    /// Whether its throughput is provisioned, as read and write units per second; `None` on demand.
+    /// The provisioned throughput, as read and write units per second; `None` for a table on
+    /// demand.
     pub(crate) provisioned: Option<(i64, i64)>,
 }
 
 impl TableShape {
-    /// Reads a table.
+    /// Reads the description of a table.
     ///
     /// # Errors
-    /// When the table does not exist, or cannot be described.
+    /// The table does not exist, or cannot be described.
     pub(crate) async fn read(client: &Client, name: &str) -> Result<Self, PageError> {
         check_name(name)?;
         let described = client.describe_table().table_name(name).send();
@@ -81,11 +82,12 @@ impl TableShape {
             false => PageError::Store(error_text(&error)),
         })?;
         let described = described.table.ok_or_else(|| no_table(name))?;
-        // A policy may allow to describe a table and not its TTL. The page is then without TTL.
+        // An IAM policy may allow DescribeTable but not DescribeTimeToLive. In this case the page
+        // shows no TTL.
         Ok(Self { ttl: ttl.unwrap_or_default(), ..Self::of(&described) })
     }
 
-    /// Returns what a description says, without TTL.
+    /// Converts the response of DescribeTable, without TTL.
     pub(crate) fn of(described: &TableDescription) -> Self {
         let types = types(described.attribute_definitions());
         let status = described.table_status().map(ToString::to_string).unwrap_or_default();
@@ -112,17 +114,18 @@ impl TableShape {
         self.indexes.iter().find(|index| index.name == name)
     }
 
-    /// Returns the primary key of an item of this table; `None` if the item lacks an attribute of it.
+    /// Returns the primary key of an item of this table; `None` if the item lacks a key attribute.
     pub(crate) fn key_of(&self, item: &Item) -> Option<Item> {
         let member = |key: &KeyAttribute| Some((key.name.clone(), item.get(&key.name)?.clone()));
         self.keys.all().map(member).collect()
     }
 }
 
-/// Checks that a name can be a table's. Other names would change the path of an admin request.
+/// Checks that a name is a valid table name. Another name could change the path of an admin
+/// request.
 ///
 /// # Errors
-/// When it cannot.
+/// The name is not a valid table name.
 pub(crate) fn check_name(name: &str) -> Result<(), PageError> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let length = TABLE_NAME_LENGTH_MIN..=TABLE_NAME_LENGTH_MAX;
@@ -130,7 +133,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), PageError> {
         return Ok(());
     }
     let instead = "3 to 255 letters, digits, `_`, `-` or `.`";
-    Err(PageError::bad_input("the table", format!("`{name}` cannot be a table name"), instead))
+    Err(PageError::bad_input("the table", format!("`{name}` is not a table name"), instead))
 }
 
 fn no_table(name: &str) -> PageError {

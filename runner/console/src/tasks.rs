@@ -1,6 +1,7 @@
-//! Work that an action starts and that outlives its request: a restore, an erasure. A page shows its result.
+//! Background tasks of actions, which outlive their requests: restores and erasures. A page shows
+//! their results.
 //!
-//! The results stay in memory until the console ends or newer ones replace them.
+//! Results are kept in memory until the console ends, or newer results replace them.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -12,9 +13,9 @@ use serde::Serialize;
 use crate::apart::apart;
 use crate::error::PageError;
 
-/// The maximum number of results that are kept. A person looks at the last ones.
+/// The maximum number of results that are kept.
 const KEPT_MAX: usize = 16;
-/// The maximum number of tasks at a time. Each reads objects of the archive into memory.
+/// The maximum number of concurrent tasks. Each task reads objects of the archive into memory.
 const RUNNING_MAX: usize = 2;
 
 /// The tasks of this console.
@@ -27,34 +28,34 @@ struct Known {
     tasks: VecDeque<Task>,
 }
 
-/// A task.
+/// A background task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Task {
     /// The number of the task in this console.
     pub(crate) id: u64,
-    /// What the task does, such as `restore into movies`.
+    /// The description of the task, such as `restore into movies`.
     pub(crate) what: String,
-    /// The result so far.
+    /// The state of the task, with its result.
     pub(crate) state: TaskState,
 }
 
-/// The result of a task.
+/// The state of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum TaskState {
-    /// The task runs.
+    /// The task is running.
     Running,
-    /// The task is done, with this answer.
+    /// The task succeeded, with this result as JSON.
     Done(String),
     /// The task failed, for this reason.
     Failed(String),
 }
 
 impl Tasks {
-    /// Starts a task. Returns its number.
+    /// Starts a task, and returns its number.
     ///
     /// # Errors
-    /// Too many tasks run.
+    /// Too many tasks are running.
     pub(crate) fn start<F>(
         &self,
         what: String,
@@ -81,7 +82,7 @@ impl Tasks {
         let running = known.tasks.iter().filter(|task| task.state == TaskState::Running).count();
         if running >= RUNNING_MAX {
             return Err(PageError::Refused(format!(
-                "{running} tasks of this console run: wait until one has ended"
+                "{running} tasks are running: wait until one of them ends"
             )));
         }
         known.last += 1;
@@ -101,7 +102,7 @@ impl Tasks {
         }
     }
 
-    /// Returns the tasks that are kept, newest first.
+    /// Returns the tasks that are still in memory, newest first.
     pub(crate) fn list(&self) -> Vec<Task> {
         self.0.lock().tasks.iter().rev().cloned().collect()
     }

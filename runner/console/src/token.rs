@@ -1,32 +1,33 @@
-//! The token of one start: a request that changes something must have it.
+//! The secret token of a console. Every request that changes something must contain it.
 //!
-//! A page contains it, so only someone who can read a page can send it.
+//! Pages contain the token, so a web page of another origin, which cannot read them, cannot send
+//! it.
 
 use std::fmt;
 
 /// The number of random bytes.
 const BYTES: usize = 32;
 
-/// A secret of this start, as hexadecimal text.
+/// A random token in hexadecimal, which is new at each start of the console.
 pub(crate) struct Token(String);
 
 impl Token {
-    /// Returns a new token.
+    /// Generates a token.
     ///
     /// # Errors
-    /// The system has no random numbers.
+    /// The system cannot generate random numbers.
     pub(crate) fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0_u8; BYTES];
         getrandom::fill(&mut bytes)?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Returns the text for a hidden field.
+    /// Returns the token as a string for a hidden field.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Compares a text with the token, in a time that depends only on the text's length.
+    /// Compares a string with the token, in a time that depends only on the string's length.
     pub(crate) fn is(&self, text: &str) -> bool {
         let differences = self.0.bytes().zip(text.bytes()).fold(0, |seen, (a, b)| seen | (a ^ b));
         text.len() == self.0.len() && differences == 0

@@ -1,25 +1,25 @@
-//! Capacity units of requests, entries of indexes, and the number of partitions.
+//! The rules for capacity units of requests, index entries, and numbers of partitions.
 //!
-//! Sources: DynamoDB developer guide, "DynamoDB provisioned capacity mode", "Using global secondary indexes"
-//! and "Partitions and data distribution". An index entry that is added, removed or changed costs one write;
-//! an entry whose key changes costs two. An item whose attributes in the index are unchanged costs nothing
-//! there.
+//! Sources: DynamoDB developer guide, "DynamoDB provisioned capacity mode", "Using global secondary
+//! indexes" and "Partitions and data distribution". Adding, removing or changing an index entry
+//! costs one write; changing the key of an entry costs two. If a write does not change the
+//! attributes in an index, the index costs nothing.
 
 use model::{AttributeValue, Item};
 
-/// Bytes of a gigabyte, as AWS bills storage.
+/// The number of bytes in a gigabyte, as AWS bills storage.
 pub const GB: f64 = 1_073_741_824.0;
-/// Bytes that a read unit covers.
+/// The number of bytes that a read unit covers.
 pub const READ_UNIT_BYTES: f64 = 4_096.0;
-/// Bytes that a write unit covers.
+/// The number of bytes that a write unit covers.
 pub const WRITE_UNIT_BYTES: f64 = 1_024.0;
-/// Read units per second of a partition, and of one partition key.
+/// The maximum read units per second of a partition, and so of a partition key.
 pub const PARTITION_READ_UNITS: f64 = 3_000.0;
-/// Write units per second of a partition, and of one partition key.
+/// The maximum write units per second of a partition, and so of a partition key.
 pub const PARTITION_WRITE_UNITS: f64 = 1_000.0;
-/// Gigabytes of a partition.
+/// The maximum size of a partition in gigabytes.
 pub const PARTITION_GB: f64 = 10.0;
-/// Bytes that DynamoDB adds to each stored item and index entry when it bills storage.
+/// The number of bytes that DynamoDB adds to each item and index entry when it bills storage.
 pub const STORED_ITEM_BYTES: f64 = 100.0;
 
 /// The attributes of an item that an index contains.
@@ -27,24 +27,24 @@ pub const STORED_ITEM_BYTES: f64 = 100.0;
 pub enum IndexContent {
     /// All attributes.
     All,
-    /// Key attributes, and the attributes with these names.
+    /// The key attributes, and the attributes with these names.
     Names(Vec<String>),
 }
 
-/// What decides which entry an item has in an index.
+/// The properties of an index that determine the entry of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexShape {
     /// The name of the index.
     pub name: String,
-    /// The key attributes of the index, with DynamoDB's names of their types.
+    /// The key attributes of the index, each with its type descriptor, such as `S`.
     pub keys: Vec<(String, String)>,
-    /// What an entry contains.
+    /// The attributes that an entry contains.
     pub content: IndexContent,
 }
 
 impl IndexShape {
-    /// Returns true if an entry of the index contains this attribute. `table_key` has the key attributes of
-    /// the table.
+    /// Returns true if an entry of the index contains this attribute. `table_key` lists the key
+    /// attributes of the table.
     #[must_use]
     pub fn contains(&self, table_key: &[&str], attribute: &str) -> bool {
         match &self.content {
@@ -99,7 +99,7 @@ impl IndexShape {
     }
 }
 
-/// Returns the units of a write: the size of the larger item in KB, rounded up.
+/// Returns the units of a write: the size of the larger item image in KB, rounded up.
 #[must_use]
 pub fn write_units(before: Option<&Item>, after: Option<&Item>) -> f64 {
     let bytes = [before, after].into_iter().flatten().map(Item::size).max().unwrap_or(0);
@@ -124,15 +124,15 @@ pub fn read_units_of(bytes: f64) -> f64 {
     (bytes / READ_UNIT_BYTES).ceil().max(1.0)
 }
 
-/// Returns the number of partitions of a table or an index: enough for its throughput, and enough for its
-/// bytes.
+/// Returns the number of partitions of a table or an index: enough for both its throughput and its
+/// size.
 #[must_use]
 pub fn partitions(read_units: f64, write_units: f64, gigabytes: f64) -> f64 {
     let of_throughput = read_units / PARTITION_READ_UNITS + write_units / PARTITION_WRITE_UNITS;
     of_throughput.ceil().max((gigabytes / PARTITION_GB).ceil()).max(1.0)
 }
 
-/// Returns a count as a float.
+/// Converts a count to a float.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "estimates do not need more than 52 bits")]
 pub fn float(number: impl TryInto<u64>) -> f64 {

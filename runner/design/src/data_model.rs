@@ -1,7 +1,8 @@
 //! The types of a data model: tables, example items, access patterns, and the expected workload.
 //!
-//! The names and the shape of tables are those of `CreateTable`, so that serde writes a table as a request, as
-//! a part of a model file, and as a resource of a template. `reader` reads them with their places.
+//! Tables have the same fields as `CreateTable`. So serde can serialize a table as a request, as
+//! part of a model file, and as a resource of a template. `reader` parses a model file and records
+//! the positions of its parts.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +23,14 @@ pub struct DataModel {
     pub items: BTreeMap<String, Vec<Item>>,
     /// The access patterns, in the order of the file.
     pub patterns: Vec<AccessPattern>,
-    /// What is expected of each table in production.
+    /// The expected workload of each table in production.
     pub workload: BTreeMap<String, TableWorkload>,
-    /// The places in the file of what findings name.
+    /// The positions in the file of the parts that findings name.
     pub places: BTreeMap<Place, Span>,
 }
 
-/// A part of a model that has a place in the file. Tables and patterns are named by their positions.
+/// A part of a model that has a position in the file. Tables and patterns are identified by their
+/// index in the model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// A table.
@@ -44,7 +46,7 @@ pub enum Place {
 }
 
 impl DataModel {
-    /// Returns the table with this name and its position.
+    /// Returns the table with this name, and its index in the model.
     #[must_use]
     pub fn table(&self, name: &str) -> Option<(usize, &Table)> {
         self.tables.iter().enumerate().find(|(_, table)| table.table_name == name)
@@ -56,13 +58,13 @@ impl DataModel {
         self.items.get(table).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the place of a part; the first line if it has none.
+    /// Returns the position of a part in the file; the first line if it is unknown.
     #[must_use]
     pub fn place(&self, place: &Place) -> Span {
         self.places.get(place).copied().unwrap_or(Span { line: 1, column: 1, width: 1 })
     }
 
-    /// Returns the model as the JSON of a model file, without the places.
+    /// Returns the model as the JSON of a model file, without positions.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let item = |item: &Item| json!({"PutRequest": {"Item": item_json(item)}});
@@ -85,7 +87,7 @@ pub(crate) fn item_json(item: &Item) -> Value {
     serde_json::from_str(&model::json::item_to_string(item)).unwrap_or_default()
 }
 
-/// A table, as `CreateTable` has it.
+/// A table, with the fields of `CreateTable`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Table {
@@ -101,16 +103,16 @@ pub struct Table {
     /// The local indexes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub local_secondary_indexes: Vec<Index>,
-    /// How capacity is billed.
+    /// The billing mode of capacity.
     #[serde(default)]
     pub billing_mode: BillingMode,
-    /// The capacity of a table that is not on demand.
+    /// The capacity of a table in provisioned mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned_throughput: Option<Throughput>,
     /// The stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_specification: Option<StreamSpecification>,
-    /// Other parameters, which go into requests and templates as they are.
+    /// Other parameters, which are copied to requests and templates unchanged.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -137,7 +139,7 @@ pub enum KeyAttributeType {
 }
 
 impl KeyAttributeType {
-    /// Returns the descriptor of DynamoDB JSON.
+    /// Returns the type descriptor in DynamoDB JSON.
     #[must_use]
     pub fn descriptor(self) -> &'static str {
         match self {
@@ -154,11 +156,11 @@ impl KeyAttributeType {
 pub struct KeyElement {
     /// The name of the attribute.
     pub attribute_name: String,
-    /// Its part in the key.
+    /// The role of the attribute in the key.
     pub key_type: KeyType,
 }
 
-/// The part of an attribute in a key.
+/// The role of an attribute in a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum KeyType {
@@ -176,9 +178,9 @@ pub struct Index {
     pub index_name: String,
     /// The key.
     pub key_schema: Vec<KeyElement>,
-    /// What its entries contain.
+    /// The attributes that its entries contain.
     pub projection: Projection,
-    /// The capacity of a global index that is not on demand.
+    /// The capacity of a global index in provisioned mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned_throughput: Option<Throughput>,
 }
@@ -187,33 +189,33 @@ pub struct Index {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Projection {
-    /// Which attributes.
+    /// The kind of projection.
     pub projection_type: ProjectionType,
-    /// The names, for `INCLUDE`.
+    /// The names of non-key attributes, for `INCLUDE`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub non_key_attributes: Vec<String>,
 }
 
-/// Which attributes an index contains.
+/// The kind of an index's projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ProjectionType {
     /// All attributes.
     All,
-    /// Only key attributes.
+    /// Only the key attributes.
     KeysOnly,
-    /// Key attributes and those that are named.
+    /// The key attributes and the listed attributes.
     Include,
 }
 
-/// How capacity is billed.
+/// The billing mode of capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum BillingMode {
-    /// By the hour, for the capacity that is provisioned.
+    /// Billed by the hour, for the provisioned capacity.
     #[default]
     Provisioned,
-    /// On demand, by the request.
+    /// Billed by the request (on demand).
     PayPerRequest,
 }
 
@@ -233,7 +235,7 @@ pub struct Throughput {
 pub struct StreamSpecification {
     /// Whether the table has a stream.
     pub stream_enabled: bool,
-    /// What its records contain.
+    /// The item images that its records contain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_view_type: Option<String>,
 }
@@ -252,7 +254,7 @@ impl Table {
         all.find(|found| found.attribute_name == attribute).map(|found| found.attribute_type)
     }
 
-    /// Returns all indexes, global ones first.
+    /// Returns all indexes, global indexes first.
     pub fn indexes(&self) -> impl Iterator<Item = &Index> {
         self.global_secondary_indexes.iter().chain(&self.local_secondary_indexes)
     }
@@ -263,7 +265,7 @@ impl Table {
         self.indexes().find(|index| index.index_name == name)
     }
 
-    /// Returns what decides the entries of an index.
+    /// Returns the properties of an index that determine its entries.
     #[must_use]
     pub fn shape(&self, index: &Index) -> IndexShape {
         let keys = key_names(&index.key_schema).into_iter().map(|name| {
@@ -278,7 +280,7 @@ impl Table {
     }
 }
 
-/// Returns the attributes of a key, those of the partition key first.
+/// Returns the attributes of a key, partition key first.
 #[must_use]
 pub fn key_names(key: &[KeyElement]) -> Vec<&str> {
     let mut elements: Vec<&KeyElement> = key.iter().collect();
@@ -296,32 +298,32 @@ pub fn partition_key(key: &[KeyElement]) -> Vec<&str> {
 /// An access pattern.
 #[derive(Clone, Debug, Default)]
 pub struct AccessPattern {
-    /// The name, mostly a number.
+    /// The name, usually a number.
     pub pattern: String,
-    /// What it is for.
+    /// The purpose of the access pattern.
     pub description: String,
-    /// The request that answers it; `None` if DynamoDB does not answer it.
+    /// The request that answers the pattern; `None` if DynamoDB does not answer it.
     pub command: Option<Command>,
-    /// The text of the command; empty if there is none.
+    /// The text of the command; empty if there is no command.
     pub implementation: String,
-    /// The index that the file names, for a pattern without a command too.
+    /// The table and the index that the file names. A pattern without a command may also have them.
     pub index: Option<(String, String)>,
-    /// Why DynamoDB does not answer it.
+    /// The reason why DynamoDB does not answer the pattern.
     pub reason: Option<String>,
-    /// Requests per second on average.
+    /// The average number of requests per second.
     pub average: Option<f64>,
-    /// Requests per second at the peak.
+    /// The number of requests per second at the peak.
     pub peak: Option<f64>,
-    /// Items that one request reads or writes in production.
+    /// The number of items that a request reads or writes in production.
     pub items: Option<f64>,
-    /// The share of the requests that meets the busiest partition key, from 0 to 1.
+    /// The share of the requests to the busiest partition key, from 0 to 1.
     pub busiest_share: Option<f64>,
-    /// Findings that are accepted.
+    /// The names of accepted findings, which are not reported.
     pub accept: Vec<String>,
 }
 
 impl AccessPattern {
-    /// Returns the rate on average and at the peak; `None` if the model states none.
+    /// Returns the average and peak rates; `None` if the model states neither.
     #[must_use]
     pub fn rates(&self) -> Option<(f64, f64)> {
         let average = self.average.or(self.peak)?;
@@ -329,38 +331,39 @@ impl AccessPattern {
     }
 }
 
-/// What is expected of a table in production.
+/// The expected workload of a table in production.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableWorkload {
     /// The number of items.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<u64>,
-    /// The average size of an item.
+    /// The average size of an item in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item_bytes: Option<u64>,
-    /// The days after which items are removed.
+    /// The number of days after which items are deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_days: Option<f64>,
-    /// The attribute with the time at which an item expires.
+    /// The TTL attribute, which contains the time at which an item expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_to_live: Option<String>,
     /// The number of distinct values of the partition key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition_keys: Option<u64>,
-    /// The same of each index.
+    /// The expected workload of each index.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub indexes: BTreeMap<String, IndexWorkload>,
-    /// Findings that are accepted.
+    /// The names of accepted findings, which are not reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub accept: Vec<String>,
 }
 
-/// What is expected of an index in production.
+/// The expected workload of an index in production.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IndexWorkload {
-    /// The number of entries; as many as items, in the proportion of the examples, if none is stated.
+    /// The number of entries. If `None`, it is the number of the table's items, multiplied by the
+    /// share of example items in the index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<u64>,
     /// The number of distinct values of the partition key.

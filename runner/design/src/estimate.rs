@@ -1,8 +1,9 @@
-//! Capacity, storage, partitions and prices of a model, from its workload and its trial.
+//! The estimate of a model's capacity, storage, partitions and prices, from its workload and its
+//! trial.
 //!
-//! The trial measures the units of each request on the example items. They are scaled to the sizes and counts
-//! of the workload, if it states any, and multiplied by the rates. A scan whose number of items is not stated has
-//! no price.
+//! The trial measures the units of each request on the example items. The estimate scales these
+//! units to the sizes and counts of the workload, if they are stated, and multiplies them by the
+//! rates. A scan has no price if the number of items is not stated.
 
 use std::collections::BTreeMap;
 
@@ -21,91 +22,94 @@ use crate::range::{self, Extent};
 use crate::trial::{Consumed, Outcome};
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
-/// The parameter with the class of a table, and the class whose prices are known.
+/// The parameter with the class of a table. `STANDARD` is the class whose prices are known.
 const TABLE_CLASS: &str = "TableClass";
 const STANDARD: &str = "STANDARD";
 
-/// What a model needs and costs.
+/// The estimated resources and costs of a model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Estimate {
     /// The tables, in the order of the model.
     pub tables: Vec<TableEstimate>,
-    /// Dollars a month on demand, with storage; `None` if a part has patterns without a price.
+    /// The price in dollars a month on demand, with storage; `None` if a pattern has no price.
     pub on_demand_dollars: Option<f64>,
-    /// Dollars a month provisioned for the peak, with storage; `None` if a part has patterns without a price.
+    /// The price in dollars a month with capacity provisioned for the peak, with storage; `None` if
+    /// a pattern has no price.
     pub provisioned_dollars: Option<f64>,
 }
 
 impl Estimate {
-    /// Returns a table without its indexes, or one of its indexes.
+    /// Returns the estimate of a table without its indexes, or of one of its indexes.
     #[must_use]
     pub fn part(&self, table: &str, index: Option<&str>) -> Option<&Part> {
         let table = self.tables.iter().find(|found| found.table == table)?;
         table.parts.iter().find(|part| part.index.as_deref() == index)
     }
 
-    /// Returns the units of a pattern in each table and index.
+    /// Returns the load of a pattern on each table and index.
     pub fn loads(&self, pattern: usize) -> impl Iterator<Item = &Load> {
         let parts = self.tables.iter().flat_map(|table| &table.parts);
         parts.flat_map(|part| &part.loads).filter(move |load| load.pattern == pattern)
     }
 }
 
-/// What a table needs and costs.
+/// The estimated resources and costs of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TableEstimate {
     /// The table.
     pub table: String,
-    /// The table itself and its indexes, in their order.
+    /// The estimates of the table itself and of its indexes, in this order.
     pub parts: Vec<Part>,
-    /// Write units of the table and its indexes for each write unit of the table alone.
+    /// The write amplification: the write units of the table and its indexes, divided by those of
+    /// the table only.
     pub write_amplification: Option<f64>,
-    /// Whether the table has another class than Standard. Its prices are those of Standard.
+    /// Whether the table has another class than Standard, but is priced as Standard.
     pub is_priced_as_standard: bool,
 }
 
-/// What a table without its indexes, or an index, needs and costs.
+/// The estimated resources and costs of a table without its indexes, or of an index.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Part {
-    /// The index; `None` is the table.
+    /// The index; `None` for the table.
     pub index: Option<String>,
-    /// Whether it is a local index, which shares the partitions of its table.
+    /// Whether the part is a local index, which shares the partitions of its table.
     pub is_local: bool,
-    /// The number of items; `None` if the model does not say.
+    /// The number of items; `None` if it is unknown.
     pub items: Option<f64>,
-    /// Bytes that are stored.
+    /// The number of stored bytes.
     pub bytes: Option<f64>,
-    /// Read units per second.
+    /// The read units per second.
     pub reads: Rate,
-    /// Write units per second.
+    /// The write units per second.
     pub writes: Rate,
-    /// Units per second of the busiest partition key at the peak.
+    /// The units per second of the busiest partition key at the peak.
     pub busiest: Busiest,
-    /// The units of each pattern, in the order of the model.
+    /// The load of each pattern, in the order of the model.
     #[serde(skip)]
     pub loads: Vec<Load>,
-    /// The patterns with a rate whose units are unknown, because an entry of the model is missing.
+    /// The patterns whose units are unknown although they have a rate, because the workload lacks
+    /// an entry.
     pub unpriced: Vec<Unpriced>,
     /// The partitions; `None` for a local index.
     pub partitions: Option<Partitions>,
-    /// Dollars a month for requests on demand.
+    /// The price of requests on demand, in dollars a month.
     pub on_demand_dollars: f64,
-    /// Dollars a month for units that are provisioned for the peak.
+    /// The price of units that are provisioned for the peak, in dollars a month.
     pub provisioned_dollars: f64,
-    /// Dollars a month for storage.
+    /// The price of storage, in dollars a month.
     pub storage_dollars: f64,
 }
 
 /// The units that a pattern consumes in a table or an index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// The position of the pattern.
+    /// The index of the pattern in the model.
     pub pattern: usize,
-    /// Read units of a request.
+    /// The read units of a request.
     pub reads: f64,
-    /// Write units of a request.
+    /// The write units of a request.
     pub writes: f64,
-    /// Units per second of the busiest partition key at the peak.
+    /// The units per second of the busiest partition key at the peak.
     pub busiest: Busiest,
 }
 
@@ -114,20 +118,20 @@ pub struct Load {
 pub struct Unpriced {
     /// The name of the pattern.
     pub pattern: String,
-    /// The entry that is missing in the workload of the table or the index.
+    /// The name of the entry that the workload of the table or the index lacks.
     pub missing: &'static str,
 }
 
-/// Units per second.
+/// A rate in units per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Rate {
-    /// On average.
+    /// The average rate.
     pub average: f64,
-    /// At the peak.
+    /// The rate at the peak.
     pub peak: f64,
 }
 
-/// Units per second of one partition key at the peak.
+/// The units per second of the busiest partition key at the peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Busiest {
     /// Read units.
@@ -137,14 +141,14 @@ pub struct Busiest {
 }
 
 impl Busiest {
-    /// Returns the number of partitions that serve this load at their limit.
+    /// Returns the minimum number of partitions that could serve this load.
     #[must_use]
     pub fn partitions(self) -> f64 {
         (self.reads / PARTITION_READ_UNITS).max(self.writes / PARTITION_WRITE_UNITS).ceil()
     }
 
-    /// Returns the number of write shards for this load: twice the partitions, because hashes do not spread
-    /// shards evenly, and load grows.
+    /// Returns the number of write shards for this load. It is twice the number of partitions,
+    /// because hashing does not distribute shards evenly, and load grows.
     #[must_use]
     pub fn shards(self) -> f64 {
         2.0 * self.partitions()
@@ -154,15 +158,15 @@ impl Busiest {
 /// The partitions of a table or a global index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Partitions {
-    /// Their number.
+    /// The number of partitions.
     pub count: f64,
-    /// Read units per second that each serves at the peak, if the load is even.
+    /// The read units per second of each partition at the peak, if the load is even.
     pub reads_each: f64,
-    /// Write units per second that each serves at the peak, if the load is even.
+    /// The write units per second of each partition at the peak, if the load is even.
     pub writes_each: f64,
-    /// Read units per second that each could serve beyond that.
+    /// The unused read units per second of each partition.
     pub reads_left: f64,
-    /// Write units per second that each could serve beyond that.
+    /// The unused write units per second of each partition.
     pub writes_left: f64,
 }
 
@@ -181,7 +185,8 @@ impl Partitions {
     }
 }
 
-/// Computes the estimate of a model. `trial` has an outcome for each access pattern that has a command.
+/// Computes the estimate of a model. `trial` contains an outcome for each access pattern that has a
+/// command.
 #[must_use]
 pub fn estimate(model: &DataModel, trial: &[Option<Outcome>], prices: &Prices) -> Estimate {
     let tables: Vec<TableEstimate> =
@@ -217,7 +222,7 @@ fn of_table(
     let items = items_of(model, table, trial);
     let mut parts = vec![part(model, (table, None), items, trial)];
     parts.extend(table.indexes().map(|index| part(model, (table, Some(index)), items, trial)));
-    // A local index is in the partitions of its table.
+    // A local index shares the partitions of its table.
     let (mut reads, mut writes, mut bytes) = (0.0, 0.0, 0.0);
     for part in parts.iter().filter(|part| part.index.is_none() || part.is_local) {
         reads += part.reads.peak;
@@ -248,8 +253,8 @@ fn of_table(
     }
 }
 
-/// Returns the number of items of a table: the one that the workload states, or what the patterns create until
-/// it is removed.
+/// Returns the number of items of a table: the number in the workload, or else the items that the
+/// patterns create within the retention time.
 fn items_of(model: &DataModel, table: &Table, trial: &[Option<Outcome>]) -> Option<f64> {
     let workload = model.workload.get(&table.table_name)?;
     if let Some(items) = workload.items {
@@ -266,13 +271,14 @@ fn items_of(model: &DataModel, table: &Table, trial: &[Option<Outcome>]) -> Opti
     (created > 0.0).then_some(created * seconds)
 }
 
-/// Returns how many times more items a request of production writes than the one of the trial.
+/// Returns the factor by which a request writes more items in production than in the trial.
 fn times(pattern: &AccessPattern, command: &Command) -> f64 {
     let tried = float(command.named_items().max(1));
     pattern.items.map_or(1.0, |items| items / tried)
 }
 
-/// Computes what is needed, without partitions and prices. `items` is the number of the table's items.
+/// Computes the estimate of a part, without partitions and prices. `items` is the number of the
+/// table's items.
 fn part(
     model: &DataModel,
     (table, index): (&Table, Option<&Index>),
@@ -344,12 +350,13 @@ fn part(
     part
 }
 
-/// Returns true if a request reads from the table what its local index does not contain.
+/// Returns true if a request on a local index also reads items from the table, because the index
+/// lacks requested attributes.
 fn is_fetched(command: &Command, consumed: &Consumed) -> bool {
     command.index().is_some() && consumed.index.is_none()
 }
 
-/// Returns the read units of one request of a pattern in production, from those of its trial.
+/// Returns the read units of one request in production, from the units in the trial.
 fn read_units(
     (pattern, command, outcome): (&AccessPattern, &Command, &Outcome),
     consumed: &Consumed,
@@ -372,7 +379,7 @@ fn read_units(
     }
 }
 
-/// Returns the write units of one request of a pattern in production, from those of its trial.
+/// Returns the write units of one request in production, from the units in the trial.
 fn write_units(
     (pattern, command, _): (&AccessPattern, &Command, &Outcome),
     consumed: &Consumed,
@@ -382,8 +389,8 @@ fn write_units(
     consumed.writes * scale * times(pattern, command)
 }
 
-/// Returns the share of a pattern's requests that meets the busiest partition key of a table or an index;
-/// `None` if the model does not say.
+/// Returns the share of a pattern's requests to the busiest partition key of a table or an index;
+/// `None` if it is unknown.
 fn busiest_share(
     model: &DataModel,
     (table, index): (&Table, Option<&Index>),
@@ -395,7 +402,8 @@ fn busiest_share(
     of_pattern.or_else(|| Some(1.0 / partition_keys(model, table, index)?.max(1.0)))
 }
 
-/// Returns the number of distinct partition keys, as the model states it or as the examples show it.
+/// Returns the number of distinct partition keys: the number that the model states, or else an
+/// estimate from the examples.
 #[must_use]
 pub fn partition_keys(model: &DataModel, table: &Table, index: Option<&Index>) -> Option<f64> {
     let stated = stated_partition_keys(model, table, index);
@@ -412,14 +420,14 @@ fn stated_partition_keys(model: &DataModel, table: &Table, index: Option<&Index>
     stated.map(float)
 }
 
-/// Words in the names of attributes that have few values by their nature.
+/// Words in the names of attributes that usually have few values.
 const FEW_VALUES: [&str; 9] =
     ["status", "state", "type", "kind", "category", "priority", "level", "flag", "active"];
-/// Minimum number of example items from which few values are concluded.
+/// The minimum number of example items for the conclusion that an attribute has few values.
 const EXAMPLES_MIN: usize = 4;
 
-/// Returns the number of distinct partition keys in the examples, if the name of the key says that it has few
-/// values, and the examples agree.
+/// Returns the number of distinct partition keys in the examples. Returns `None` if the name of the
+/// key or the examples do not suggest that there are few.
 fn few_values(model: &DataModel, table: &Table, index: Option<&Index>) -> Option<usize> {
     let key = partition_key(index.map_or(&table.key_schema, |index| &index.key_schema));
     let [name] = key.as_slice() else { return None };
@@ -436,11 +444,11 @@ fn few_values(model: &DataModel, table: &Table, index: Option<&Index>) -> Option
     (is_named && items >= EXAMPLES_MIN && counts.len() * 2 <= items).then_some(counts.len())
 }
 
-/// Average sizes of the items of a table, or of the entries of an index.
+/// The average sizes of the items of a table, or of the entries of an index.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     example: f64,
-    /// In production.
+    /// The expected average size in production, in bytes.
     expected: f64,
     /// Whether the workload states the size.
     is_stated: bool,
@@ -468,7 +476,7 @@ impl Sizes {
                 (average(&entries), if items.is_empty() { 1.0 } else { share })
             }
         };
-        // The examples show the size of an entry that does not contain all attributes.
+        // If an entry does not contain all attributes, only the examples show its size.
         let has_all =
             index.is_none_or(|index| index.projection.projection_type == ProjectionType::All);
         let stated = stated.filter(|_| has_all);

@@ -1,13 +1,13 @@
-//! A DynamoDB data model on paper: tables, example items, access patterns, and the expected workload.
+//! DynamoDB data models: tables, example items, access patterns, and the expected workload.
 //!
 //! - `reader` reads a model file and finds its mistakes; `data_model` has its types;
 //! - `command` is the request of an access pattern;
-//! - `trial` says which requests try a model on a store, and collects what they return;
+//! - `trial` creates the requests that try a model on a store, and collects their responses;
 //! - `estimate` computes units, storage, partitions and prices; `capacity`, `range` and `prices` have the rules;
-//! - `findings` says what is wrong with the model;
-//! - `report` shows all of that; `sam` makes a template.
+//! - `findings` checks the model for problems;
+//! - `report` formats the results; `sam` generates a template.
 //!
-//! The crate is pure: the caller reads files and runs the requests.
+//! The crate performs no I/O: the caller reads files and runs the requests.
 
 pub mod capacity;
 pub mod command;

@@ -1,16 +1,16 @@
-//! Prices of capacity units and storage, and the sums that they give.
+//! Prices of capacity units and storage, and the computation of costs.
 //!
-//! This is the only place where Weir computes a price. The prices are data, because they change and depend on
-//! the Region. Free tiers, reserved capacity, streams, backups and data transfer are not part of them.
+//! Only this module computes prices. The prices are data, because they change and depend on the
+//! Region. They do not include free tiers, reserved capacity, streams, backups and data transfer.
 
 use serde::Deserialize;
 use thiserror::Error;
 
-/// The prices that Weir brings along.
+/// The built-in list of prices.
 const PRICES: &str = include_str!("prices.json");
-/// Hours of a month, as AWS bills them: 365 days of 24 hours, divided by 12.
+/// The number of hours in a month, as AWS bills them: 365 days of 24 hours, divided by 12.
 const HOURS_PER_MONTH: f64 = 730.0;
-/// Seconds of a month.
+/// The number of seconds in a month.
 pub const SECONDS_PER_MONTH: f64 = HOURS_PER_MONTH * 3600.0;
 
 /// A list of prices in US dollars.
@@ -21,7 +21,7 @@ pub struct Prices {
     pub region: String,
     /// The date of the prices: `YYYY-MM-DD`.
     pub of: String,
-    /// The page from which the prices are.
+    /// The page that publishes the prices.
     #[serde(default)]
     pub source: String,
     on_demand: OnDemand,
@@ -49,10 +49,10 @@ struct Storage {
     gb_month: f64,
 }
 
-/// A text that is not a list of prices.
+/// The error of an invalid list of prices.
 #[derive(Debug, Error)]
 pub enum PricesError {
-    /// The text is not JSON of this form.
+    /// The text is not JSON with the members of [`Prices`].
     #[error(
         "not a list of prices: {0}; write all members of this list with your prices: {example}",
         example = example()
@@ -66,19 +66,19 @@ pub enum PricesError {
 /// Returns the help of an option that names a file of prices.
 #[must_use]
 pub fn option_help() -> String {
-    format!("A file of prices in US dollars, with all members of this one: {}", example())
+    format!("A file of prices in US dollars, with all members of this example: {}", example())
 }
 
-/// Returns the prices that Weir brings along as one line of JSON.
+/// Returns the built-in prices as one line of JSON.
 fn example() -> String {
     PRICES.lines().map(str::trim).collect()
 }
 
 impl Prices {
-    /// Returns the prices that Weir brings along.
+    /// Returns the built-in prices.
     ///
     /// # Errors
-    /// The list of this build is malformed, which a test excludes.
+    /// The built-in list is malformed, which a test rules out.
     pub fn own() -> Result<Self, PricesError> {
         Self::parse(PRICES)
     }
@@ -86,7 +86,7 @@ impl Prices {
     /// Parses a list of prices.
     ///
     /// # Errors
-    /// The text has another form, or a price is negative.
+    /// The text is not a list of prices, or a price is negative.
     pub fn parse(text: &str) -> Result<Self, PricesError> {
         let prices: Self = serde_json::from_str(text)?;
         let all = [
@@ -102,14 +102,14 @@ impl Prices {
         }
     }
 
-    /// Returns the price of this many units on demand.
+    /// Returns the price of this number of units on demand.
     #[must_use]
     pub fn on_demand(&self, writes: f64, reads: f64) -> f64 {
         (writes * self.on_demand.million_writes + reads * self.on_demand.million_reads) / 1e6
     }
 
-    /// Returns the price of provisioned units for the time in which they are used. One unit serves one request
-    /// per second.
+    /// Returns the price of provisioned capacity that serves this number of requests. A unit serves
+    /// one request per second, so 3,600 requests cost one unit for an hour.
     #[must_use]
     pub fn provisioned(&self, writes: f64, reads: f64) -> f64 {
         let hours = |units: f64| units / 3600.0;
@@ -123,7 +123,8 @@ impl Prices {
         self.on_demand(writes * SECONDS_PER_MONTH, reads * SECONDS_PER_MONTH)
     }
 
-    /// Returns the price of a month of provisioned units. A part of a unit cannot be provisioned.
+    /// Returns the price of a month of provisioned units. Fractions of a unit are rounded up,
+    /// because they cannot be provisioned.
     #[must_use]
     pub fn month_provisioned(&self, write_units: f64, read_units: f64) -> f64 {
         self.provisioned(
@@ -152,7 +153,7 @@ mod tests {
         let prices = Prices::own().unwrap();
         assert!(near(prices.on_demand(1e6, 0.0), 0.625));
         assert!(near(prices.on_demand(0.0, 2e6), 0.25));
-        // 3,600 requests are one provisioned unit for an hour.
+        // 3,600 requests need one provisioned unit for an hour.
         assert!(near(prices.provisioned(3600.0, 0.0), 0.00065));
         assert!(near(prices.provisioned(0.0, 7200.0), 0.00026));
         let day = prices.of.split('-').map(|part| part.parse::<u32>().unwrap());
@@ -165,7 +166,8 @@ mod tests {
         assert_eq!(Prices::parse(&example()).unwrap(), Prices::own().unwrap());
     }
 
-    /// AWS's pricing page: 25 GB at 0.25 dollars; one unit for a month of 730 hours.
+    /// The values are those of AWS's pricing page: 25 GB at 0.25 dollars; one unit for a month of
+    /// 730 hours.
     #[test]
     fn a_month_costs_what_aws_publishes() {
         let prices = Prices::own().unwrap();

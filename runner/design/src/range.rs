@@ -1,27 +1,29 @@
-//! The read units of a Query or a Scan in production: how many items it reads, and in how many pages.
+//! The read units of a Query or a Scan in production: the number of items that it reads, and the
+//! number of pages.
 //!
-//! One execution of an access pattern is all its pages, as the AWS CLI reads them.
+//! One execution of an access pattern reads all its pages, as the AWS CLI does.
 
 use crate::capacity::{float, read_units_of};
 use crate::command::{Command, Operation, key_condition};
 use crate::data_model::{KeyElement, partition_key};
 
-/// Maximum size of a page. Source: DynamoDB developer guide, "Paginating table query results".
+/// The maximum size of a page in bytes. Source: DynamoDB developer guide, "Paginating table query
+/// results".
 const PAGE_BYTES_MAX: f64 = 1_048_576.0;
 
 /// The number of items that a request reads in production.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Extent {
-    /// As many as these, or fewer if the command limits them.
+    /// At most this number of items; the command may limit it further.
     Items(f64),
-    /// As many as in the trial.
+    /// The number of items that the request read in the trial.
     AsTried,
-    /// The model does not say.
+    /// The number is unknown.
     Unknown,
 }
 
-/// Returns the extent of a request on a table or an index with this key and these numbers of items and of
-/// partition keys.
+/// Returns the extent of a request on a table or an index. `key`, `items` and `partition_keys`
+/// describe this table or index.
 pub(crate) fn extent(
     command: &Command,
     key: &[KeyElement],
@@ -41,7 +43,8 @@ pub(crate) fn extent(
     }
 }
 
-/// Returns the strongly consistent read units of an extent of items of this size; `None` if nothing bounds it.
+/// Returns the strongly consistent read units for an extent of items of this size; `None` if the
+/// number or the size of the items is unknown.
 pub(crate) fn read_units(command: &Command, extent: Extent, item_bytes: f64) -> Option<f64> {
     let items = match extent {
         Extent::Items(items) => items,
@@ -61,10 +64,11 @@ pub(crate) fn read_units(command: &Command, extent: Extent, item_bytes: f64) -> 
     if !items.is_finite() || item_bytes <= 0.0 {
         return None;
     }
-    // Pages of 1 MB are whole units. Each smaller page is rounded up.
+    // A page of 1 MB is a whole number of units. Each smaller page is rounded up.
     let pages = if limit.is_some() { (items / page).floor() } else { 0.0 };
     let rest = items - pages * page;
-    // A page follows a full one, although it may be empty, unless the AWS CLI has enough items.
+    // After a full page, the AWS CLI requests another page, which may be empty, except if it
+    // already has enough items.
     let is_enough = !command.reads_all_pages
         || command.items_max.is_some_and(|most| !is_filtered && items >= float(most));
     let is_last_full = rest <= 0.0 && pages > 0.0 && is_enough;
@@ -72,8 +76,8 @@ pub(crate) fn read_units(command: &Command, extent: Extent, item_bytes: f64) -> 
     Some(pages * read_units_of(page * item_bytes) + of_rest)
 }
 
-/// Returns the strongly consistent read units of items that are read from the table, because a local index does
-/// not contain all that is asked of it: each item is rounded up alone.
+/// Returns the strongly consistent read units of items that are read from the table, because a
+/// local index lacks requested attributes. Each item is rounded up separately.
 pub(crate) fn fetch_units(extent: Extent, item_bytes: f64) -> Option<f64> {
     match extent {
         Extent::Items(items) if item_bytes > 0.0 => Some(items * read_units_of(item_bytes)),
@@ -89,7 +93,8 @@ fn number(command: &Command, parameter: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A unit covers 4 KB, so that 20 million items of 400 bytes are 1,953,125 units.
+    /// Goal: a scan reads all pages up to its bounds. A unit covers 4 KB, so 20 million items of
+    /// 400 bytes are 1,953,125 units.
     #[test]
     fn a_scan_reads_all_pages_up_to_its_bounds() {
         for (options, items, bytes, expected) in [

@@ -1,4 +1,4 @@
-//! The report of a check: as text for a terminal, and as JSON.
+//! The report of a model check, as text for a terminal and as JSON.
 
 use serde_json::{Value, json};
 use template::diagnostic::{Diagnostics, counted};
@@ -9,21 +9,21 @@ use crate::estimate::{Estimate, Part, TableEstimate};
 use crate::prices::Prices;
 use crate::trial::Outcome;
 
-/// Characters of the longest bar.
+/// The length of the longest bar in characters.
 const BAR: f64 = 30.0;
-/// Characters of an answer that are shown.
+/// The maximum number of characters of an answer that are shown.
 const ANSWER_CHARS_MAX: usize = 100;
 
-/// The parts of a report.
+/// The input of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'r> {
     /// The model.
     pub model: &'r DataModel,
-    /// The outcomes of its access patterns.
+    /// The outcomes of the model's access patterns.
     pub trial: &'r [Option<Outcome>],
-    /// What it needs and costs.
+    /// The estimate of the model.
     pub estimate: &'r Estimate,
-    /// What is wrong with it.
+    /// The findings about the model.
     pub findings: &'r Diagnostics,
     /// The prices of the estimate.
     pub prices: &'r Prices,
@@ -50,7 +50,7 @@ impl Report<'_> {
         text
     }
 
-    /// Returns the price of a month, or what the model does not state for one.
+    /// Returns the monthly price, or the reason why the model has no price.
     fn price(&self) -> String {
         if self.model.patterns.is_empty() {
             return "no access patterns: add them, with rates (docs/models.md)".to_owned();
@@ -96,7 +96,7 @@ impl Report<'_> {
         text
     }
 
-    /// Returns the report as JSON. `findings` has the findings, each as an object.
+    /// Returns the report as JSON. `findings` are the findings as JSON objects.
     #[must_use]
     pub fn json(&self, findings: &[Value]) -> Value {
         let patterns = self.model.patterns.iter().zip(self.trial);
@@ -153,7 +153,7 @@ fn row((pattern, outcome): (&AccessPattern, &Option<Outcome>)) -> [String; 7] {
     ]
 }
 
-/// Returns the beginning of an answer on one line.
+/// Returns an answer on one line, truncated to [`ANSWER_CHARS_MAX`].
 fn answer(outcome: &Outcome) -> String {
     if let Some(error) = &outcome.refusal {
         return error.clone();
@@ -169,18 +169,18 @@ fn answer(outcome: &Outcome) -> String {
     }
 }
 
-/// Returns a number with at most two digits after the point, and commas between thousands.
+/// Formats a number with at most two decimal places, and commas between thousands.
 pub(crate) fn number(value: f64) -> String {
     let text = format!("{value:.2}");
     grouped(text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Returns an amount of dollars with its unit.
+/// Formats an amount of dollars with its unit.
 pub(crate) fn dollars(value: f64) -> String {
     format!("{} dollars", amount(value))
 }
 
-/// Returns an amount of dollars.
+/// Formats an amount of dollars without its unit.
 fn amount(value: f64) -> String {
     match value > 0.0 && value < 0.01 {
         true => "less than 0.01".to_owned(),
@@ -188,7 +188,7 @@ fn amount(value: f64) -> String {
     }
 }
 
-/// Returns a number of at least 0 with commas between thousands.
+/// Inserts commas between thousands into a number of at least 0.
 fn grouped(text: &str) -> String {
     let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
     let mut grouped = String::with_capacity(text.len() + whole.len() / 3);
@@ -201,8 +201,8 @@ fn grouped(text: &str) -> String {
     grouped + fraction
 }
 
-/// Returns what to state so that all patterns of a part have a price; `None` if they have. `owner` is the name
-/// of its table or index.
+/// Returns the entries to add to the model so that all patterns of a part have a price; `None` if
+/// they all have one. `owner` is the name of the table or index.
 fn missing(owner: &str, part: &Part) -> Option<String> {
     let entry = part.unpriced.first()?.missing;
     let patterns: Vec<&str> = part.unpriced.iter().map(|found| found.pattern.as_str()).collect();
@@ -215,7 +215,8 @@ fn missing(owner: &str, part: &Part) -> Option<String> {
     ))
 }
 
-/// Returns what a table needs, as a bar chart; nothing if the model states nothing about it.
+/// Returns the estimate of a table as a bar chart; empty if the table has no load and its size is
+/// unknown.
 fn table_text(table: &TableEstimate) -> String {
     let most = table.parts.iter().flat_map(|part| [part.reads.peak, part.writes.peak]);
     let most = most.fold(0.0, f64::max);
@@ -252,14 +253,14 @@ fn table_text(table: &TableEstimate) -> String {
     text
 }
 
-/// Returns a bar of this length in proportion to the longest.
+/// Returns a bar whose length is in proportion to `most`, the value of the longest bar.
 fn bar(value: f64, most: f64) -> String {
     let length = (value / most * BAR).ceil().clamp(1.0, BAR);
     let cells = (1_u32..=30).filter(|cell| f64::from(*cell) <= length);
     cells.map(|_| '█').collect()
 }
 
-/// Returns what is stored in a table or an index with this name, its partitions and its price.
+/// Returns the size, the partitions and the price of a table or an index. `owner` is its name.
 fn stored(owner: &str, part: &Part) -> String {
     let mut texts = Vec::new();
     if let Some(bytes) = part.bytes {
@@ -267,7 +268,7 @@ fn stored(owner: &str, part: &Part) -> String {
     }
     if let Some(partitions) = part.partitions {
         texts.push(format!(
-            "{}, each {} RCU and {} WCU at the peak, {} and {} left if the load is even",
+            "{}, each {} RCU and {} WCU at the peak, {} and {} unused if the load is even",
             counted(number(partitions.count), "partition", "partitions"),
             number(partitions.reads_each),
             number(partitions.writes_each),
@@ -294,7 +295,7 @@ fn stored(owner: &str, part: &Part) -> String {
     }
 }
 
-/// Returns the name of a part's index, or of its table.
+/// Returns the name of the index of a part, or the name of its table.
 fn owner<'e>(table: &'e TableEstimate, part: &'e Part) -> &'e str {
     part.index.as_deref().unwrap_or(&table.table)
 }

@@ -1,4 +1,4 @@
-//! Tests of whole models: mistakes, templates, estimates, and texts that are no models.
+//! Tests of complete models: mistakes, templates, estimates, and invalid model files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,8 @@ fn compare(found: &str, file: &Path) {
     assert_eq!(found, expected, "{} (UPDATE=1 rewrites it)", file.display());
 }
 
-/// Each case replaces the lines with `-` in `base.yaml` by those with `+`. What follows is expected.
+/// Goal: each mistake is reported with its position and its correction. Each case replaces the
+/// lines with `-` in `base.yaml` by the lines with `+`; the expected output follows.
 #[test]
 fn each_mistake_has_its_place_and_its_remedy() {
     let file = testdata("mistakes.txt");
@@ -72,7 +73,7 @@ fn each_mistake_has_its_place_and_its_remedy() {
 #[test]
 fn json_and_yaml_of_the_same_content_are_the_same_model() {
     let yaml = read("base.yaml", BASE).unwrap();
-    // What a model writes can be read again; commands are not part of it.
+    // A serialized model can be parsed again; it does not contain the parsed commands.
     let written = serde_json::to_string_pretty(&yaml.to_json()).unwrap();
     let again = read("base.json", &written).unwrap();
     assert_eq!(again.tables, yaml.tables);
@@ -84,7 +85,7 @@ fn json_and_yaml_of_the_same_content_are_the_same_model() {
     assert_eq!(yaml.patterns[1].rates(), Some((10.0, 50.0)));
 }
 
-/// A text value within this many lists.
+/// Returns a string value within this number of nested lists.
 fn nested(levels: usize) -> String {
     format!("{}{{S: x}}{}", "{L: [".repeat(levels), "]}".repeat(levels))
 }
@@ -92,7 +93,7 @@ fn nested(levels: usize) -> String {
 #[test]
 fn an_item_may_be_nested_as_deeply_as_dynamodb_allows() {
     let with = |levels: usize| read("base.yaml", &BASE.replace("{SS: [a, b]}", &nested(levels)));
-    // The text within the lists is a level too.
+    // The string within the lists counts as a level.
     assert_eq!(with(31).unwrap().items["orders"].len(), 1);
     let message = with(32).unwrap_err().to_string();
     assert!(message.contains("invalid value: Nesting Levels have exceeded"), "{message}");
@@ -110,7 +111,7 @@ fn a_file_that_is_too_large_says_how_to_export_less() {
 
 #[test]
 fn a_template_has_the_tables_of_the_model() {
-    // CloudFormation refuses a property without a value.
+    // CloudFormation rejects a property without a value.
     let tagged = BASE.replace("PAY_PER_REQUEST\n", "PAY_PER_REQUEST\n    Tags: []\n");
     let model = read("base.yaml", &tagged).unwrap();
     let template = sam::template(&model, "base.yaml");
@@ -164,8 +165,10 @@ fn rates_and_sizes_become_units_and_prices() {
     assert!(near(on_demand_dollars.unwrap(), month + storage), "{on_demand_dollars:?}");
 }
 
-/// Reads per second of a table and of its local index at ten requests per second. Each case has a command,
-/// `items_per_request`, `item_bytes`, and what the trial reads: items, units of the table, units of the index.
+/// Goal: with stated sizes, items that are read separately are still rounded up separately. Each
+/// case has a command, `items_per_request`, `item_bytes`, and the result of the trial: items, units
+/// of the table, units of the index. Expected are the reads per second of the table and of its
+/// local index, at ten requests per second.
 #[test]
 fn stated_sizes_keep_what_is_rounded_alone() {
     let query = |more: &str| {
@@ -181,11 +184,11 @@ fn stated_sizes_keep_what_is_rounded_alone() {
         (batch.clone(), Some(2), None, (2, 1.0, 0.0), (10.0, 0.0)),
         (batch.clone(), Some(2), Some(600), (2, 1.0, 0.0), (10.0, 0.0)),
         (batch, Some(4), None, (2, 1.0, 0.0), (20.0, 0.0)),
-        // Items that the index does not contain are read alone.
+        // Items of which the index lacks attributes are read separately from the table.
         (query("--index-name by-kind"), None, None, (4, 2.0, 0.5), (20.0, 5.0)),
         (query("--index-name by-kind"), None, Some(600), (4, 2.0, 0.5), (20.0, 5.0)),
         (query("--index-name by-kind"), Some(8), Some(5_000), (4, 2.0, 0.5), (80.0, 5.0)),
-        // A page is rounded up as a whole, and the last one is empty.
+        // Each page is rounded up, and the last page is empty.
         (query("--page-size 1"), None, None, (3, 2.0, 0.0), (20.0, 0.0)),
         (query("--page-size 1"), None, Some(1_000), (3, 2.0, 0.0), (20.0, 0.0)),
         (query("--page-size 2"), Some(5), Some(3_000), (3, 1.0, 0.0), (25.0, 0.0)),
@@ -234,8 +237,8 @@ fn a_table_of_another_class_says_how_it_is_priced() {
     }
 }
 
-/// What AWS's developer guide has as examples: an item of 3 KB and of 1.5 KB; see "DynamoDB provisioned
-/// capacity mode".
+/// Goal: the units are those of the examples in AWS's developer guide, "DynamoDB provisioned
+/// capacity mode", for items of 3 KB and 1.5 KB.
 #[test]
 fn units_are_those_of_the_developer_guide() {
     use crate::capacity::{read_units, write_units};
@@ -287,7 +290,8 @@ fn preparation_creates_and_fills_tables() {
     assert_eq!(created["GlobalSecondaryIndexes"][0]["Projection"]["ProjectionType"], "INCLUDE");
 }
 
-/// Returns a response of a store to a command: as much capacity in its tables and in each of their indexes.
+/// Returns a made-up response of a store to a command, with this consumed capacity for each of its
+/// tables and indexes.
 fn made_up(model: &DataModel, command: &Command, units: f64) -> Value {
     let part = json!({"CapacityUnits": units});
     let parts = |indexes: &[Index]| -> Value {
@@ -304,8 +308,8 @@ fn made_up(model: &DataModel, command: &Command, units: f64) -> Value {
     json!({"Items": [{}], "Count": 1, "ScannedCount": 4, "ConsumedCapacity": capacity})
 }
 
-/// Runs everything that is pure on a text. The responses are made up, and the store refuses one pattern of
-/// four. Returns the report of a text that is a model.
+/// Runs the complete check on a text without a store. Responses are made up, and every fourth
+/// pattern is rejected. Returns the report; `None` if the text is not a model.
 fn run_everything(text: &str) -> Option<String> {
     let model = read("any.yaml", text).ok()?;
     let outcome = |(at, pattern): (usize, &AccessPattern)| {

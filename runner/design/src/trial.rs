@@ -1,7 +1,7 @@
-//! The trial of a model on a store: which requests are sent, and what their responses say.
+//! The trial of a model on a store: the requests to send, and the evaluation of their responses.
 //!
-//! The caller sends the requests. They create the tables, put the example items, and run the access patterns in
-//! the order of the file, as `awslabs.dynamodb-mcp-server` does.
+//! The caller sends the requests. The requests create the tables, put the example items, and run
+//! the access patterns in the order of the file, as `awslabs.dynamodb-mcp-server` does.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use crate::command::{Command, Operation};
 use crate::data_model::{DataModel, Place, item_json};
 
-/// Maximum number of pages of one access pattern. The example items of a file of 1 MB fit into a few pages,
-/// unless the page size is tiny.
+/// The maximum number of pages of one access pattern. Only a tiny page size needs many pages,
+/// because the file has at most 1 MB of example items.
 const PAGES_MAX: usize = 1_000;
 
 /// A request to the store: an operation of the API and its parameters.
@@ -23,7 +23,8 @@ pub struct Request {
     pub parameters: Value,
 }
 
-/// Returns the requests that create the tables and put the example items, each with its place in the file.
+/// Returns the requests that create the tables and put the example items, each with the part of the
+/// model that it is for.
 #[must_use]
 pub fn preparation(model: &DataModel) -> Vec<(Place, Request)> {
     let tables = model.tables.iter().enumerate().map(|(at, table)| {
@@ -41,7 +42,7 @@ pub fn preparation(model: &DataModel) -> Vec<(Place, Request)> {
     requests
 }
 
-/// Returns the request that counts the items of a table, after a key.
+/// Returns the request that counts the items of a table, beginning after a key.
 #[must_use]
 pub fn count(table: &str, after: Option<&Value>) -> Request {
     let mut parameters = json!({"TableName": table, "Select": "COUNT", "ConsistentRead": true});
@@ -54,17 +55,17 @@ pub fn count(table: &str, after: Option<&Value>) -> Request {
 /// The result of an access pattern.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// The response, all pages together; the error if the store refused the request.
+    /// The response with the items of all pages; the error if the store rejected the request.
     pub answer: Value,
-    /// The error of the store.
+    /// The error message, if the store rejected the request.
     pub refusal: Option<String>,
-    /// Items that were read.
+    /// The number of items that were read.
     pub read: u64,
-    /// Items that were returned.
+    /// The number of items that were returned.
     pub returned: u64,
-    /// Capacity of each table and index.
+    /// The consumed capacity of each table and index.
     pub consumed: Vec<Consumed>,
-    /// Items that each table has more than before.
+    /// The number of items that the pattern added to each table.
     pub created: BTreeMap<String, i64>,
 }
 
@@ -73,11 +74,11 @@ pub struct Outcome {
 pub struct Consumed {
     /// The table.
     pub table: String,
-    /// The index; `None` is the table itself.
+    /// The index; `None` for the table itself.
     pub index: Option<String>,
-    /// Read units.
+    /// The read units.
     pub reads: f64,
-    /// Write units.
+    /// The write units.
     pub writes: f64,
 }
 
@@ -90,7 +91,7 @@ impl Outcome {
     }
 }
 
-/// An access pattern while it runs, page by page.
+/// A running access pattern, which is read page by page.
 #[derive(Clone, Debug)]
 pub struct Run<'c> {
     command: &'c Command,
@@ -115,7 +116,7 @@ impl<'c> Run<'c> {
         Some(Request { operation: self.command.operation.name(), parameters })
     }
 
-    /// Takes the response to the last request.
+    /// Processes the response to the last request.
     pub fn take(&mut self, is_success: bool, body: &str) {
         let mut body: Value = serde_json::from_str(body).unwrap_or_default();
         let request = self.next.take().unwrap_or_default();
@@ -155,7 +156,7 @@ impl<'c> Run<'c> {
         }
     }
 
-    /// Returns what the pages said together.
+    /// Returns the combined result of all pages.
     #[must_use]
     pub fn outcome(self) -> Outcome {
         self.outcome
@@ -220,7 +221,7 @@ impl<'c> Run<'c> {
     }
 }
 
-/// Returns the number of items in the response to a read of single items.
+/// Returns the number of items in the response to a GetItem or batch read.
 fn found(body: &Value) -> u64 {
     let is_item = |member: &&Value| member.get("Item").is_some();
     let count = match body.get("Responses") {

@@ -1,7 +1,7 @@
 //! The condition of a write that the item has not changed since it was read.
 //!
-//! It compares every attribute that was read, and checks that attributes which the write adds are
-//! still absent. It cannot detect an attribute that another writer adds and the write does not have,
+//! The condition compares every attribute that was read, and checks that the attributes that the
+//! write adds are still absent. It cannot detect any other attribute that another writer adds,
 //! because no condition can express "no other attribute".
 
 use std::collections::HashMap;
@@ -12,8 +12,8 @@ use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
 
 use client::attribute::to_sdk_value;
 
-/// Maximum number of compared attributes. Each takes two operators: its comparison, and an `AND`
-/// before the next one.
+/// Maximum number of compared attributes. Each attribute takes two operators: its comparison, and
+/// an `AND` before the next comparison.
 const COMPARED_MAX: usize = EXPRESSION_OPERATORS_MAX / 2;
 
 /// A condition with its names and values.
@@ -27,10 +27,10 @@ pub(crate) struct Unchanged {
 
 impl Unchanged {
     /// Returns the condition that the item is still `current` when `wanted` replaces it, or when it
-    /// is deleted. A missing item is still missing if it has no key attribute `key`.
+    /// is deleted. If `current` is `None`, the condition is that the key attribute `key` is absent.
     ///
     /// # Errors
-    /// When a condition cannot compare so many attributes; returns their number.
+    /// When the items have more attributes than a condition can compare; returns their number.
     pub(crate) fn of(
         key: &str,
         current: Option<&Item>,
@@ -101,7 +101,7 @@ mod tests {
             (150, 150, None),
             (151, 1, Some(151)),
             (90, 140, None),
-            // The text becomes too long before the expression has too many operators.
+            // The expression becomes too long before it has too many operators.
             (10, 149, Some(149)),
         ] {
             let found = Unchanged::of("id", Some(&item(current)), Some(&item(wanted)));

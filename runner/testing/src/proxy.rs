@@ -1,5 +1,5 @@
-//! A proxy of an endpoint that responds to some requests itself, for tests of failed requests and lost
-//! responses.
+//! A proxy of an endpoint, for tests of failed requests and lost responses. The proxy responds to
+//! some requests itself.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 
 /// The proxy's own response; `None` to forward the request.
 pub type Answer = Option<Response<Full<Bytes>>>;
-/// Creates the proxy's own response.
+/// A function that creates the proxy's own response.
 pub type Fails = fn() -> Answer;
 
 /// Returns a response with an error of DynamoDB.
@@ -58,8 +58,8 @@ pub fn answered(status: u16, body: &serde_json::Value) -> Answer {
     Some(Response::builder().status(status).body(body).unwrap())
 }
 
-/// Starts a proxy of a store and returns its address. `script` gets the operation and the body of
-/// each request. The proxy ends with the test's runtime.
+/// Starts a proxy of a store and returns its address. `script` receives the operation and the body
+/// of each request. The proxy ends with the test's runtime.
 pub async fn before(
     store: &str,
     script: impl Fn(&str, &str) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
@@ -67,10 +67,10 @@ pub async fn before(
     serve(store, script, |_, body| body).await
 }
 
-/// Starts a proxy that looks like a third-party store, and returns its address. `time` converts the
-/// times of stream records, in seconds since 1970. The proxy ends with the test's runtime.
+/// Starts a proxy that behaves like a third-party store, and returns its address. `time` converts
+/// the times of stream records, in seconds since 1970. The proxy ends with the test's runtime.
 pub async fn with_record_times(store: &str, time: fn(i64) -> Option<i64>) -> String {
-    // A request without an operation goes to a path that only this project's store has.
+    // A request without an operation is for a path that only this project's store has.
     let script = |operation: &str, _: &str| {
         let answer = operation.is_empty().then(|| answered(404, &json!({}))).flatten();
         async move { answer }.boxed()
@@ -95,8 +95,8 @@ fn with_times(page: &Bytes, time: fn(i64) -> Option<i64>) -> Bytes {
     Bytes::from(page.to_string())
 }
 
-/// Starts a proxy. `script` gets the operation and the body of each request, `rewrite` the operation and
-/// the body of the response.
+/// Starts a proxy. `script` receives the operation and the body of each request. `rewrite` receives
+/// the operation and the body of each response.
 async fn serve(
     store: &str,
     script: impl Fn(&str, &str) -> BoxFuture<'static, Answer> + Send + Sync + 'static,

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use client::endpoint;
 
-/// A store in its own temporary folder, which exists as long as this value.
+/// A store in its own temporary folder, which is removed when this value is dropped.
 pub struct TestStore {
     /// The endpoint.
     pub url: String,
@@ -42,7 +42,7 @@ impl TestStore {
         Self::serve(store, folder).await
     }
 
-    /// Opens a store with one replica in which nothing expires.
+    /// Opens a store with one replica, without background ticks, so that no item expires.
     ///
     /// # Panics
     /// When it cannot be opened.
@@ -92,7 +92,7 @@ impl TestStore {
         request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
     }
 
-    /// Turns the TTL of a table on.
+    /// Enables the TTL of a table for an attribute.
     pub async fn expire_by(&self, table: &str, attribute: &str) {
         let setting = TimeToLiveSpecification::builder().enabled(true).attribute_name(attribute);
         let request = self.client.update_time_to_live().table_name(table);

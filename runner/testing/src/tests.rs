@@ -1,4 +1,4 @@
-//! An example of a test with a store in its own process: TTL by the store's clock.
+//! An example of a test with a store in the test's process: TTL that depends on the store's clock.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 

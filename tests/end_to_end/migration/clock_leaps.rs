@@ -1,5 +1,5 @@
-//! A migration while the store's clock leaps over days: iterators expire, shards are trimmed, and
-//! earlier comparisons are no longer proof.
+//! Tests of a migration while the store's clock jumps by days: iterators expire, shards are
+//! trimmed, and earlier comparisons no longer count as proof.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +12,8 @@ use crate::process::{LocalStore, Process, binary, root, wait_for, weir_on};
 const LIMIT: Duration = Duration::from_secs(90);
 const HOUR_MS: u64 = 60 * 60 * 1000;
 const DAY_AND_MORE_MS: u64 = 26 * HOUR_MS;
-/// With this many items, every shard of a new table has at least one item, whatever the hashes of
-/// the keys.
+/// The number of items with which every shard of a new table has at least one item, for any hashes
+/// of the keys.
 const ITEMS_IN_ALL_SHARDS: usize = 32;
 const PLAN: &str = "migration: leaps
 kind: restructure
@@ -52,7 +52,7 @@ struct Migration<'s> {
 }
 
 impl Migration<'_> {
-    /// Runs a verb to its end; returns its exit code and its output.
+    /// Runs a verb to its end, and returns its exit code and its output.
     fn verb(&self, arguments: &[&str]) -> (i32, String) {
         let mut command = binary("weir");
         command.args(["migrate", "--endpoint", &self.url]).args(arguments);
@@ -89,7 +89,8 @@ impl Migration<'_> {
         self.store.endpoint.ok("PutItem", &json!({"TableName": "new", "Item": item}));
     }
 
-    /// Reads the streams once every 20 hours.
+    /// Advances the clock in steps of 20 hours, and lets the worker read the streams after each
+    /// step.
     fn look_daily(&self) {
         let next_check_by = || {
             let (_, said) = self.verb(&["status", "leaps", "--output", "json"]);
@@ -104,8 +105,8 @@ impl Migration<'_> {
         }
     }
 
-    /// Advances the clock by more than a day, until a table's stream is trimmed: a store trims some
-    /// time after its clock was advanced, and a worker may read before.
+    /// Advances the clock by more than a day, and waits until a table's stream is trimmed. A store
+    /// trims some time after its clock was advanced, and a worker may read the stream before that.
     fn leap(&self, table: &str) {
         self.store.endpoint.advance_clock(DAY_AND_MORE_MS);
         wait_for("the records to be trimmed", LIMIT, || {
@@ -140,8 +141,8 @@ impl Migration<'_> {
     }
 }
 
-/// Starts a store with a table to be migrated, and its target, which has this key; the tables in
-/// `followed` have a stream.
+/// Starts a store with a table to be migrated and a target table with the key `new_key`. The tables
+/// in `followed` have a stream.
 fn store(folder: &Path, followed: &[&str], new_key: &[&str]) -> LocalStore {
     let store = LocalStore::start(folder);
     let stream: Value = json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"});
@@ -169,8 +170,8 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
     let migration = Migration { folder: folder.path(), url, store: &store };
     (0..8).for_each(|number| migration.put(&format!("before-{number}")));
     let mut worker = migration.begin(PLAN);
-    // Every shard has at least one of these records: once they are applied, each shard has been
-    // read up to them.
+    // Every shard has at least one of these records. When they are applied, each shard has been
+    // read up to its record.
     let read = |n: usize| format!("read-{n}");
     (0..ITEMS_IN_ALL_SHARDS).for_each(|n| migration.put(&read(n)));
     (0..ITEMS_IN_ALL_SHARDS).for_each(|n| migration.wait_for(&read(n)));
@@ -191,8 +192,8 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
     wait_for("the worker to end with its migration", LIMIT, || worker.has_ended().then_some(()));
 }
 
-/// The sources are not followed for longer than their streams keep records. A worker detects it in
-/// each shard of which it had read something.
+/// Case: the sources are not followed for longer than their streams keep records. A worker detects
+/// the gap in each shard that it had read earlier.
 #[test]
 fn a_worker_that_comes_too_late_ends_and_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
@@ -216,7 +217,7 @@ fn a_worker_that_comes_too_late_ends_and_says_what_to_do() {
     assert!(said.contains("run `weir migrate abort leaps`, then start a new migration"), "{said}");
 }
 
-/// The targets are not followed for longer than their streams keep records.
+/// Case: the targets are not followed for longer than their streams keep records.
 #[test]
 fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -244,7 +245,7 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     let gone = json!({"TableName": "new", "Key": {"pk": {"S": "OLD#item-2"}}});
     store.endpoint.ok("DeleteItem", &gone);
     migration.leap("new");
-    // A worker that begins now finds no trace of it in the streams.
+    // A worker that begins now finds no record of the change in the streams.
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);
     assert!(code == 4 && said.contains("run `weir migrate verify leaps`"), "{code}: {said}");
@@ -275,7 +276,7 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     wait_for("the worker to end with its migration", LIMIT, || worker.has_ended().then_some(()));
 }
 
-/// The parts of documents are not followed for longer than their stream keeps records.
+/// Case: the parts of documents are not followed for longer than their stream keeps records.
 #[test]
 fn documents_that_were_lost_on_the_way_back_are_made_of_their_parts() {
     let folder = tempfile::tempdir().unwrap();
@@ -315,7 +316,7 @@ fn documents_that_were_lost_on_the_way_back_are_made_of_their_parts() {
     ["PROFILE", "TAG#000000", "TAG#000001"].iter().for_each(|sk| delete("item-2", sk));
     delete("item-3", "PROFILE");
     migration.leap("new");
-    // A worker that begins now finds no trace of it in the streams.
+    // A worker that begins now finds no record of the change in the streams.
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);
     assert!(code == 4 && said.contains("run `weir migrate verify leaps`"), "{code}: {said}");

@@ -1,4 +1,5 @@
-//! The costs that `weir migrate plan` estimates, compared with what the store charges.
+//! Tests that compare the costs that `weir migrate plan` estimates with the capacity that the store
+//! charges.
 
 use std::fs;
 use std::path::Path;
@@ -13,9 +14,10 @@ use crate::wire::Endpoint;
 
 const ITEMS: usize = 2_000;
 const TABLES: [&str; 2] = ["cats", "pets"];
-/// Allowed relative deviation of a plan from the charge.
+/// The maximum relative deviation of a plan from the charge.
 const TOLERANCE: f64 = 0.1;
-/// Two target items for every second source item, one of up to two write units.
+/// A plan with two target items for every second source item. One of the two has up to two write
+/// units.
 const RESTRUCTURE: &str = r#"migration: move
 kind: restructure
 from:
@@ -36,7 +38,7 @@ segments: 2
 gate_seconds: 0
 function_seconds: 20
 "#;
-/// Half of all items.
+/// A plan that purges half of all items.
 const PURGE: &str = r#"migration: move
 kind: purge
 from:
@@ -47,7 +49,7 @@ gate_seconds: 0
 function_seconds: 20
 "#;
 
-/// Indexes: a name, the key with its type, and the projection.
+/// An index: its name, its key and the key's type, and its projection.
 type Index = (&'static str, &'static str, &'static str, &'static str);
 const BY_KIND: Index = ("by-kind", "kind", "S", "ALL");
 const BY_AGE: Index = ("by-age", "age", "N", "KEYS_ONLY");
@@ -74,8 +76,8 @@ fn create(store: &Endpoint, table: &str, indexes: &[Index]) {
     store.ok("CreateTable", &request);
 }
 
-/// Puts items of 100 to 1,400 bytes, every second one with an age. `round` changes every item, and
-/// each of its targets, but no size.
+/// Puts items of 100 to 1,400 bytes, every second item with an age. A different `round` changes
+/// every item and its targets, but not their sizes.
 fn fill(store: &Endpoint, round: usize) {
     let numbers: Vec<usize> = (0..ITEMS).collect();
     for some in numbers.chunks(25) {
@@ -106,15 +108,15 @@ fn run(folder: &Path, store: &Endpoint, arguments: &[&str]) -> String {
     said
 }
 
-/// The estimate of a plan, and what its run was charged.
+/// The estimate of a plan, and the capacity that its run was charged.
 struct Charged {
     planned: Value,
     phases: [(&'static str, Consumed); 3],
-    /// The charge for one change of each item, if it was tried.
+    /// The charge for one change of each item, if items were changed.
     live: Option<Consumed>,
 }
 
-/// Runs a whole migration of a plan; `changes_items` is whether each item is changed after the
+/// Runs a complete migration of a plan. If `changes_items` is true, changes each item after the
 /// backfill.
 fn whole(plan: &str, sources: &[Index], targets: &[Index], changes_items: bool) -> Charged {
     let folder = tempfile::tempdir().unwrap();
@@ -169,7 +171,7 @@ fn near(what: &str, planned: f64, charged: f64) {
     assert!(is_near, "{what}: planned {planned}, charged {charged}");
 }
 
-/// Compares each phase, and each index in it.
+/// Compares the estimate and the charge of each phase, and of each index in the phase.
 fn compare(Charged { planned, phases: charged, live }: &Charged) {
     if let Some(live) = live {
         compare_changes(&planned["phases"][1], live);
@@ -205,7 +207,7 @@ fn compare_changes(planned: &Value, charged: &Consumed) {
         let charged = charged.indexes.get(name).copied().unwrap_or(0.0);
         near(&format!("live changes, {name}"), all(&index["write_units"]), charged);
     }
-    // Two targets for every second item, with an index.
+    // Every second item has two targets, in a table with an index.
     assert!(charged.writes > 2.0 * ITEMS as f64, "{charged:?}");
 }
 

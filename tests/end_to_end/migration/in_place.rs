@@ -1,5 +1,5 @@
-//! A migration that changes items in place, by the real binaries: items that it must not change,
-//! and a reverse direction that does not exist for every item.
+//! Tests of a migration that changes items in place, with the real binaries: items that it must not
+//! change, and an inverse that cannot transform every item.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ gate_seconds: 0
 function_seconds: 10
 ";
 
-/// The tombstone that another migration leaves in place of a deleted item.
+/// The tombstone that another migration has put in place of a deleted item.
 const TOMBSTONE: &str =
     r#"{"p":{"S":"gone"},"_weir":{"M":{"from":{"S":"x"},"at":{"S":"x"},"gone":{"BOOL":true}}}}"#;
 
@@ -55,7 +55,7 @@ fn a_way_back_names_what_it_cannot_change_and_tombstones_stay_what_they_are() {
     assert_eq!(state_of("n000")["state"]["S"], "open");
     assert_eq!(state_of("gone"), tombstone);
 
-    // A writer writes an item in the new form that the inverse cannot transform.
+    // A writer writes an item in the new form. The inverse cannot transform this item.
     put(&json!({"p": {"S": "odd"}, "state": {"N": "7"}}));
     let (code, said) = migrating.verb(&["revert", "move"]);
     assert!(code == 3 || code == 4, "{code}: {said}");
@@ -84,12 +84,12 @@ function_seconds: 10
 ";
 const OVERWRITES: &str = "if has(\"state\") then .status = .state | del(.state) else . end";
 const KEEPS: &str = "if has(\"state\") then (if has(\"status\") then . else .status = .state end) | del(.state) else . end";
-/// Clients, and the items that each of them updates.
+/// The number of clients. The next constant is the number of items that each of them updates.
 const CLIENTS: usize = 3;
 const ITEMS: usize = 20;
 
-/// Updates the status of items by the name that the route says. Returns the last acknowledged value
-/// of each item.
+/// Updates the status of items, under the attribute name in the current route. Returns the last
+/// acknowledged value of each item.
 fn update(
     store: &Endpoint,
     client: usize,
@@ -103,7 +103,8 @@ fn update(
     });
     while !is_over.load(Ordering::SeqCst) {
         number += 1;
-        // The route is read for each write, so the write ends within `gate_seconds` of it.
+        // The route is read before each write, and the write ends within `gate_seconds` of this
+        // read.
         let name = match store.ok("GetItem", &route)["Item"]["write"]["S"].as_str() {
             Some("none") => {
                 thread::sleep(Duration::from_millis(20));
@@ -127,7 +128,7 @@ fn update(
     last
 }
 
-/// Ends the clients, also if the test fails.
+/// A guard that ends the clients when it is dropped, even if the test fails.
 struct End<'e>(&'e AtomicBool);
 
 impl Drop for End<'_> {
@@ -144,7 +145,7 @@ fn updates_of_clients_that_follow_the_route_are_kept_there_and_back() {
     migrating.prepare(1_000, &RENAME.replace("INVERSE", OVERWRITES));
     let item = json!({"p": {"S": "first"}, "status": {"S": "open"}});
     store.endpoint.ok("PutItem", &json!({"TableName": "cats", "Item": item}));
-    // An inverse that overwrites updates is refused, by `plan` and by `start`.
+    // An inverse that overwrites updates is rejected by `plan` and by `start`.
     let (code, said) = migrating.verb(&["plan", "plan.yaml"]);
     assert!(code == 3 && said.contains("lost update: cats|"), "{code}: {said}");
     let (code, said) = migrating.verb(&["start", "plan.yaml"]);

@@ -1,6 +1,6 @@
-//! Writes that a stream or a single record does not report completely: temporarily too large, two
-//! items for one key, made while the stream was disabled, deleted in part. A switch must lose none
-//! of them.
+//! Tests with writes that a stream or a single record does not report completely: temporarily too
+//! large items, two items for one key, writes while the stream was disabled, and partial deletes. A
+//! switch must lose none of these writes.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::migration::driver::{LIMIT, Migrating, SECOND_MS};
 use crate::process::{LocalStore, Process, binary, root, wait_for};
 
 const DAY_AND_MORE_MS: u64 = 26 * 60 * 60 * SECOND_MS;
-/// A cat, and an entry by its name.
+/// A plan with two targets for each cat: the cat itself and an entry under its name.
 const NAMED: &str = "migration: move
 kind: restructure
 from:
@@ -23,7 +23,7 @@ segments: 2
 gate_seconds: 0
 function_seconds: 10
 ";
-/// A cat of an owner.
+/// A plan in which each cat has an owner.
 const OWNED: &str = "migration: move
 kind: restructure
 from:
@@ -47,7 +47,7 @@ impl Migrating<'_> {
         self.store.endpoint.ok("DeleteItem", &key);
     }
 
-    /// Returns an item without its mark; null if there is none, or a tombstone.
+    /// Returns an item without its mark; null if there is no item, or only a tombstone.
     fn item(&self, table: &str, key: &str) -> Value {
         let key = json!({"TableName": table, "Key": {"p": {"S": key}}, "ConsistentRead": true});
         let mut item = self.store.endpoint.ok("GetItem", &key)["Item"].clone();
@@ -78,7 +78,7 @@ fn an_item_that_was_too_large_for_a_moment_becomes_all_that_it_is_to_become() {
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
     let _worker = migrating.ready(NAMED, &[cat("n1", "Tom")]);
-    // With its mark, the item exceeds 400 KB; the entry of its name fits.
+    // With its mark, the item exceeds 400 KB, but the entry under its name fits.
     let mut large = cat("n2", "Kim");
     large["text"] = json!({"S": "x".repeat(409_560)});
     migrating.put_item("cats", &large);
@@ -98,8 +98,8 @@ fn on_the_way_back_two_items_for_one_key_are_a_collision() {
     let cats = ["n1", "n2", "n3"].map(|id| owned(id, id, "ann"));
     let _worker = migrating.ready(OWNED, &cats);
     migrating.ok(&["cutover", "move"]);
-    // One item with the wrong owner is written and deleted, another stays; the items with the right
-    // owner are not changed.
+    // One item with the wrong owner is written and deleted, and another is only written. The items
+    // with the right owner are not changed.
     migrating.put_item("pets", &owned("zoe#n1", "n1", "zoe"));
     wait_for("the first to be seen", LIMIT, || {
         let key = json!({"TableName": "cats", "Key": {"p": {"S": "n1"}}});
@@ -152,7 +152,7 @@ fn partial_deletions_are_found_in_the_reverse_direction() {
     let mut worker = migrating.ready(NAMED, &[cat("n1", "Tom"), cat("n2", "Kim")]);
     migrating.ok(&["cutover", "move"]);
     worker.kill();
-    // The entry of the cat's name stays, from which no cat can be built.
+    // Only the entry under the cat's name remains, from which no cat can be built.
     migrating.delete_item("pets", "n1");
     store.endpoint.advance_clock(DAY_AND_MORE_MS);
     // The checkpoints of this worker are empty, so it detects no gap.
@@ -170,7 +170,7 @@ fn partial_deletions_are_found_in_the_reverse_direction() {
     assert_eq!(migrating.item("cats", "n2"), cat("n2", "Kim"));
 }
 
-/// Two migrations share a target table, and one of them has an earlier, aborted run.
+/// Case: two migrations share a target table, and one of them has an earlier, aborted run.
 #[test]
 fn completing_one_migration_leaves_the_other_its_marks_and_no_tombstone() {
     let folder = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ fn completing_one_migration_leaves_the_other_its_marks_and_no_tombstone() {
         pets.iter().partition(|item| key_of(item).starts_with("CAT#"));
     assert!(cats.len() == 1 && cats[0]["_weir"].is_null(), "{cats:?}");
     assert!(others.len() == 2 && others.iter().all(|item| !item["_weir"].is_null()), "{others:?}");
-    // The deletion is therefore still followed.
+    // Therefore the deletion is followed.
     migrating.delete_item("dogs", "d1");
     migrating.ok(&["cutover", "dogs", "--no-way-back"]);
     assert_eq!(migrating.item("pets", "DOG#d1"), Value::Null);

@@ -1,7 +1,7 @@
-//! A gateway before a store that requests the consumed capacity with every request, and sums these
-//! values.
+//! A gateway in front of a store. It adds a request for the consumed capacity to every request, and
+//! sums the capacity.
 //!
-//! One request per connection. Answers are passed on unchanged.
+//! The gateway reads one request per connection, and forwards answers unchanged.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-/// Operations on items, and whether they write.
+/// The operations on items, and whether they write.
 const OPERATIONS: [(&str, bool); 8] = [
     ("GetItem", false),
     ("BatchGetItem", false),
@@ -22,7 +22,7 @@ const OPERATIONS: [(&str, bool); 8] = [
     ("BatchExecuteStatement", true),
 ];
 
-/// Units that a table consumed: of writes to it and to each index, and of reads.
+/// The units that a table consumed: for writes to the table and to each index, and for reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Consumed {
     pub(crate) writes: f64,
@@ -32,14 +32,14 @@ pub(crate) struct Consumed {
 
 type Sums = Arc<Mutex<BTreeMap<String, Consumed>>>;
 
-/// Listens until the test ends.
+/// A gateway that listens until the test ends.
 pub(crate) struct Meter {
     pub(crate) address: String,
     sums: Sums,
 }
 
 impl Meter {
-    /// Starts a meter before the store at `address`.
+    /// Starts a meter in front of the store at `address`.
     pub(crate) fn before(address: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = listener.local_addr().unwrap().to_string();
@@ -134,7 +134,7 @@ fn read_request(client: &mut TcpStream) -> std::io::Result<Option<(String, Vec<u
     }
 }
 
-/// Adds the capacity in an answer, which is of one table or a list.
+/// Adds the capacity in an answer, which is one object or a list of objects.
 fn add(sums: &mut BTreeMap<String, Consumed>, capacity: &Value, writes: bool) {
     let list = capacity.as_array().cloned().unwrap_or_else(|| vec![capacity.clone()]);
     for of_table in list {

@@ -1,5 +1,5 @@
-//! Names in a plan that no item has: they are reported before anything begins, and a purge that
-//! removes nothing does not end like a successful one.
+//! Tests of attribute names in a plan that no item has: they are reported before the migration
+//! begins, and a purge that removes nothing does not end like a successful purge.
 
 use std::fs;
 

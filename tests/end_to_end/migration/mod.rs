@@ -1,4 +1,4 @@
-//! Migrations by the real binaries, with faults from outside.
+//! Tests of migrations with the real binaries, with faults from outside.
 
 mod clock_leaps;
 mod cost;

@@ -1,5 +1,5 @@
-//! A tenant's items are purged, including expired ones in the archive, with one receipt, even if
-//! the first `complete` was killed between the erasure in the archive and the receipt.
+//! Tests of a purge of a tenant's items, including expired items in the archive, with one receipt.
+//! The first `complete` may be killed between the erasure in the archive and the receipt.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn prepare(up: &Up) {
     });
 }
 
-/// Checks that an invalid condition removes nothing: it is reported before anything begins.
+/// Checks that an invalid condition is reported before the purge begins, and removes nothing.
 fn slips_are_refused(up: &Up) {
     for (slip, words) in [
         (".studio = \"A\"", "the condition yielded an object"),
@@ -74,7 +74,7 @@ fn slips_are_refused(up: &Up) {
     assert_eq!(up.store.scan("movies").len(), FILMS / 2);
 }
 
-/// Checks that an archive which `complete` could not erase is reported before anything begins.
+/// Checks that an archive which `complete` cannot erase is reported before the purge begins.
 fn an_archive_elsewhere_is_refused(up: &Up, plan: &Path) {
     let elsewhere = tempfile::tempdir().unwrap();
     for (verb, code) in [("plan", 3), ("start", 4)] {
@@ -152,8 +152,8 @@ segments: 2
 gate_seconds: 0
 "#;
 
-/// Returns the project's template with a stream of the histories that the function `migration`
-/// follows, as the guide requires for a purge of them.
+/// Returns the project's template, with a stream on the table of histories that the function
+/// `migration` follows. The guide requires this stream for a purge of histories.
 fn template_with_history_stream() -> String {
     let text = fs::read_to_string(root().join("template.yaml")).unwrap();
     let package = format!("CodeUri: {}/", root().join("functions/processor").display());
@@ -173,7 +173,8 @@ fn template_with_history_stream() -> String {
     )
 }
 
-/// Deleting a tenant's films adds versions to their histories; the purge removes these as well.
+/// Goal: the purge also removes the versions that deleting a tenant's films adds to their
+/// histories.
 #[test]
 fn histories_of_a_tenant_are_purged_although_the_purge_itself_adds_to_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -199,7 +200,7 @@ fn histories_of_a_tenant_are_purged_although_the_purge_itself_adds_to_them() {
         found.sort();
         found
     };
-    // A head and two versions each.
+    // Each film has a head and two versions.
     let whole = FILMS / 2 * 3;
     wait_for("every edit to be a version", LIMIT, || {
         (histories("A").len() == whole && histories("B").len() == whole).then_some(())
@@ -220,7 +221,7 @@ fn histories_of_a_tenant_are_purged_although_the_purge_itself_adds_to_them() {
     let receipt: Value =
         serde_json::from_str(run(&up, &["migrate", "complete", "studio-leaves"]).trim()).unwrap();
     assert_eq!(receipt["tables"]["movies"]["removed"], json!(FILMS / 2), "{receipt}");
-    // Heads that the deletes of the films changed meanwhile went through the stream.
+    // The stream delivered the heads that deletes of films changed in the meantime.
     let removed = receipt["tables"]["movies-history"]["removed"].as_u64().unwrap();
     assert!(removed > 0, "{receipt}");
     assert_eq!(receipt["left"], 0, "{receipt}");

@@ -1,4 +1,5 @@
-//! The rate of a migration limits all its workers together, for any number of segments and workers.
+//! Test that the rate of a migration limits all its workers together, for any number of segments
+//! and workers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use crate::process::{LocalStore, Process};
 
 const ITEMS: usize = 3_000;
 const RATE: u64 = 200;
-/// Time between two reads of the control table.
+/// The time between two reads of the control table.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn fill(store: &LocalStore) {
@@ -26,7 +27,7 @@ fn fill(store: &LocalStore) {
     }
 }
 
-/// Returns the items that the backfill has read, and whether all segments are done.
+/// Returns the number of items that the backfill has read, and whether all segments are done.
 fn progress(store: &LocalStore) -> (u64, bool) {
     let request = json!({
         "TableName": "weir-migrations", "ConsistentRead": true,
@@ -41,7 +42,8 @@ fn progress(store: &LocalStore) -> (u64, bool) {
     (tasks.iter().filter_map(read).sum(), !tasks.is_empty() && tasks.iter().all(is_done))
 }
 
-/// Returns when the backfill had recorded how many items, until its end.
+/// Returns the times at which the backfill recorded its progress, by the number of items, until its
+/// end.
 fn watch(store: &LocalStore, worker: &mut Process) -> BTreeMap<u64, Instant> {
     let (begun, mut seen) = (Instant::now(), BTreeMap::new());
     loop {
@@ -57,7 +59,8 @@ fn watch(store: &LocalStore, worker: &mut Process) -> BTreeMap<u64, Instant> {
     }
 }
 
-/// Returns the items per second of a backfill, from the first to the last save of its workers.
+/// Returns the rate of a backfill in items per second, from the first to the last recorded progress
+/// of its workers.
 #[expect(clippy::cast_precision_loss, reason = "some thousand items")]
 fn measured(workers: &str) -> f64 {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What a migration does about unexpected states: damaged targets, a changed plan, a stream that
-//! lags far behind.
+//! Tests of the reaction of a migration to unexpected states: damaged targets, a changed plan, a
+//! stream that lags far behind.
 
 use std::fs;
 
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use crate::migration::driver::{LIMIT, Migrating, PLAN, SECOND_MS};
 use crate::process::{LocalStore, wait_for};
 
-/// The output of a comparison without a difference.
+/// The output of a comparison without differences.
 const EQUAL: &str = "0 missing, 0 different, 0 extra";
 const MINUTES_MS: u64 = 10 * 60 * SECOND_MS;
 
-/// Returns the items that a reader sees, as texts.
+/// Returns the items that a reader sees, as strings.
 fn visible(store: &LocalStore, table: &str) -> Vec<String> {
     let items = store.endpoint.scan(table).into_iter().filter_map(|mut item| {
         let mark = item.as_object_mut().unwrap().remove("_weir");
@@ -70,7 +70,7 @@ fn damaged_targets_are_found_and_repaired() {
     let said = migrating.ok(&["verify", "move"]);
     assert!(said.contains(EQUAL) && said.contains("0 repaired"), "{said}");
     assert_eq!(visible(&store, "pets"), visible(&store, "cats"));
-    // Repaired items are followed as before.
+    // Changes of repaired items are followed.
     migrating.put(4, 20);
     store.endpoint.ok("DeleteItem", &json!({"TableName": "cats", "Key": key("n003")}));
     migrating.ok(&["verify", "move"]);
@@ -88,7 +88,7 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     (0..10).for_each(|number| migrating.put(number, 10));
     migrating.ok(&["start", "plan.yaml"]);
 
-    // Another transform under the same name.
+    // This plan has another transform under the same name.
     let other = PLAN.replace("{to: pets}", "{to: pets, transform: '. + {kind: \"cat\"}'}");
     fs::write(folder.path().join("plan.yaml"), other).unwrap();
     let (code, said) = migrating.verb(&["start", "plan.yaml", "--local-workers", "1"]);
@@ -122,7 +122,7 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     wait_for("the worker to refuse", LIMIT * 2, || {
         assert!(!worker.has_ended(), "{}", worker.log());
         let said = fs::read_to_string(&log).unwrap_or_default();
-        said.contains("its plan has changed since the start").then_some(())
+        said.contains("the plan has changed since the migration started").then_some(())
     });
     assert_eq!(store.endpoint.scan("pets").len(), 0);
 
@@ -147,12 +147,12 @@ fn a_backfill_waits_for_a_lagging_stream() {
     migrating.prepare(1_000, PLAN);
     (0..ITEMS).for_each(|number| migrating.put(number, 10));
     migrating.ok(&["start", "plan.yaml"]);
-    // Minutes pass after a change that no worker has followed yet; then the clock is frozen, so
-    // that the note of the lag stays recent.
+    // Minutes pass after a change that no worker has followed yet. Then the clock is frozen, so
+    // that the recorded lag stays recent.
     migrating.put(0, 20);
     store.endpoint.advance_clock(MINUTES_MS);
     migrating.clock(&json!({"freeze": true}));
-    // The stream's records come first: no task may be processed before one of them was read.
+    // The stream's records have priority: no task may be processed before a record was read.
     migrating.ok(&["pause", "move"]);
     let mut worker = migrating.work("work", "move");
     let behind = |status: &Value| {
@@ -173,11 +173,11 @@ fn a_backfill_waits_for_a_lagging_stream() {
         behind(&migrating.status()).filter(|_| waits)
     });
     assert!(reason.ends_with(" s behind"), "{reason}");
-    // The target contains only the change that was followed.
+    // The target contains only the followed change.
     assert_eq!(migrating.status()["backfill"]["done"], 0);
     assert!(store.endpoint.scan("pets").len() <= 1);
 
-    // Once the note is old, the backfill continues.
+    // When the recorded lag is old, the backfill continues.
     migrating.clock(&json!({"resume": true}));
     migrating.wait_for_phase("tailing", &mut worker, |status| {
         if behind(status).is_some() {

@@ -1,5 +1,5 @@
-//! Switches that do not succeed: the command that blocks writers is killed, interrupted or
-//! overtaken by another command, or finds a write that the plan cannot transform.
+//! Tests of switches that do not succeed: the command that blocks writers is killed, interrupted or
+//! superseded by another command, or it finds a write that the plan cannot transform.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::migration::driver::{LIMIT, Migrating, PLAN, SECOND_MS};
 use crate::process::{LocalStore, Process, binary, wait_for};
 
 impl Migrating<'_> {
-    /// Sets members of an entry of the control table, as a killed process leaves it.
+    /// Sets members of an entry in the control table, to simulate a killed process.
     fn leave(&self, entry: &str, members: &[(&str, Value)]) {
         let sets: Vec<String> =
             (0..members.len()).map(|place| format!("#n{place} = :v{place}")).collect();
@@ -35,7 +35,7 @@ impl Migrating<'_> {
         self.store.endpoint.ok("DeleteItem", &json!({"TableName": "cats", "Key": key}));
     }
 
-    /// Starts a cut-over in the background, which blocks writers.
+    /// Starts a cut-over in the background, and waits until it blocks writers.
     fn holding(&self, log: &str, seconds: &str) -> Process {
         let mut command = binary("weir");
         let url = format!("http://{}", self.store.endpoint.address());
@@ -79,7 +79,7 @@ fn a_failed_cut_over_changes_nothing() {
     let migrating = Migrating { folder: folder.path(), store: &store };
     let mut worker = ready(&migrating, PLAN);
     // No worker applies this change, so the streams are not drained. The clock is frozen, so that
-    // the change remains one that a worker may still apply.
+    // the change stays recent and a worker could apply it.
     worker.kill();
     migrating.clock(&json!({"freeze": true}));
     migrating.put(100, 10);
@@ -93,7 +93,7 @@ fn a_failed_cut_over_changes_nothing() {
     assert!(interrupted.log().contains("nothing has changed"), "{}", interrupted.log());
     migrating.is_as_it_was();
 
-    // A killed command leaves writers blocked; no comparison runs meanwhile, and repeating the
+    // After the command was killed, writers stay blocked and no comparison runs. Repeating the
     // command resumes it.
     migrating.holding("killed.log", "60").kill();
     assert_eq!(migrating.status()["phase"], "cutting-over");
@@ -103,7 +103,8 @@ fn a_failed_cut_over_changes_nothing() {
     assert_eq!(code, 5);
     migrating.is_as_it_was();
 
-    // Two concurrent commands: the second overtakes the first, and `abort` overtakes the second.
+    // With two concurrent commands, the second supersedes the first, and `abort` supersedes the
+    // second.
     let mut first = migrating.holding("first.log", "5");
     let mut second = migrating.holding("second.log", "10");
     wait_for("the first one to see it", LIMIT, || first.has_ended().then_some(()));
@@ -126,7 +127,7 @@ fn writers_are_not_blocked_for_a_change_that_no_worker_applies() {
     let migrating = Migrating { folder: folder.path(), store: &store };
     let without_inverse = PLAN.replace("inverse:\n  - table: pets\n    items: [{to: cats}]\n", "");
     let mut worker = ready(&migrating, &without_inverse);
-    // A pause concerns the backfill: comparisons still run.
+    // A pause affects only the backfill, not comparisons.
     migrating.ok(&["pause", "move"]);
     migrating.ok(&["verify", "move"]);
     migrating.ok(&["resume", "move"]);
@@ -164,7 +165,7 @@ fn a_cut_over_requires_a_follower_of_the_reverse_direction() {
     let migrating = Migrating { folder: folder.path(), store: &store };
     let mut worker = ready(&migrating, PLAN);
     worker.kill();
-    // The workers' notes until then are too old.
+    // The workers' earlier status reports are too old.
     store.endpoint.advance_clock(60 * SECOND_MS);
     let pets = store.endpoint.scan("pets");
     let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
@@ -172,7 +173,7 @@ fn a_cut_over_requires_a_follower_of_the_reverse_direction() {
     assert!(code == 5 && said.contains(words) && said.contains("--without-followers"), "{said}");
     migrating.is_as_it_was();
     assert_eq!(store.endpoint.scan("pets"), pets);
-    // An idle worker is found.
+    // An idle worker is detected.
     let _worker = migrating.work("work", "move");
     migrating.ok(&["cutover", "move"]);
     assert_eq!(store.endpoint.scan("pets"), pets);
@@ -185,8 +186,8 @@ fn a_committed_cut_over_is_only_completed() {
     let migrating = Migrating { folder: folder.path(), store: &store };
     let _worker = ready(&migrating, PLAN);
     migrating.ok(&["cutover", "move"]);
-    // The state after a command that was killed after the decision, when writers use the targets
-    // already.
+    // The state after a command that was killed after the decision, when writers already use the
+    // targets.
     migrating.leave("STATE", &[("phase", json!({"S": "turning"}))]);
     let pet = json!({"p": {"S": "n001"}, "text": {"S": "of the targets"}});
     store.endpoint.ok("PutItem", &json!({"TableName": "pets", "Item": pet}));
@@ -198,7 +199,7 @@ fn a_committed_cut_over_is_only_completed() {
         (&status["phase"], &status["route"]["write"]),
         (&json!("cut-over"), &json!("target"))
     );
-    // The same in the reverse direction.
+    // The same case in the reverse direction.
     migrating.ok(&["revert", "move"]);
     migrating.leave("STATE", &[("phase", json!({"S": "returning"}))]);
     migrating.ok(&["revert", "move"]);
@@ -247,7 +248,7 @@ fn lost_records_are_replayed() {
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
     let _worker = ready(&migrating, PLAN);
-    // The function ignores a record, like one that its mapping has discarded.
+    // The function ignores a record, as if its mapping had discarded the record.
     let key = json!({"migration": {"S": "*"}, "entry": {"S": "ACTIVE"}});
     let request = json!({"TableName": "weir-migrations", "Key": key, "ConsistentRead": true});
     let active = store.endpoint.ok("GetItem", &request)["Item"].clone();
@@ -261,7 +262,8 @@ fn lost_records_are_replayed() {
     std::thread::sleep(Duration::from_secs(5));
     put(&active);
 
-    // A repair makes the target equal, which does not prove that the record was applied.
+    // A repair makes the target equal to the source, but this does not prove that the record was
+    // applied.
     let said = migrating.ok(&["verify", "move", "--repair"]);
     assert!(said.contains("1 missing"), "{said}");
     let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);

@@ -1,5 +1,5 @@
-//! Migrations with obstacles: throttling by DynamoDB, a hook that fails, a worker that held a task
-//! when its record was lost.
+//! Tests of migrations with obstacles: throttling by DynamoDB, a hook that fails, a worker that
+//! held a task when its record was lost.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::migration::driver::{LIMIT, Migrating, PLAN, SECOND_MS};
 use crate::process::{LocalStore, wait_for};
 
 const DAY_AND_MORE_MS: u64 = 26 * 60 * 60 * SECOND_MS;
-/// Upper bound of the seconds of throughput that a table saves for a burst.
+/// The maximum number of seconds of throughput that a table saves for a burst.
 const BURST_SECONDS: u64 = 300;
 
 #[test]
@@ -20,7 +20,8 @@ fn throttling_is_named_and_slows_a_backfill_down_without_loss() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start_with(folder.path(), &["--throughput", "enforce"]);
     let migrating = Migrating { folder: folder.path(), store: &store };
-    // 5 write units each, in total more than a table of 5 units saves for a burst.
+    // Each item takes 5 write units. In total they take more than a table of 5 units saves for a
+    // burst.
     const ITEMS: usize = 500;
     migrating.prepare(5, PLAN);
     (0..ITEMS).for_each(|number| migrating.put(number, 4 * 1024));
@@ -33,7 +34,7 @@ fn throttling_is_named_and_slows_a_backfill_down_without_loss() {
         }
     });
     let expected = "DynamoDB throttles `pets`: ProvisionedThroughputExceededException, TableWriteProvisionedThroughputExceeded";
-    // A fast machine also meets the limit of a partition, once the table has its burst again.
+    // A fast machine also reaches the limit of a partition, when the table has saved a burst again.
     assert!(named.contains(expected), "{named:?}");
     let counts = &migrating.status()["backfill"]["counts"];
     assert_eq!(counts["refused"], Value::Null, "{counts}");
@@ -41,8 +42,8 @@ fn throttling_is_named_and_slows_a_backfill_down_without_loss() {
 }
 
 /// Writes a hook that appends its arguments to a file, and fails if there is a file `no` next to
-/// it. Another process writes it, so that no child of another thread holds it open when it is
-/// started.
+/// it. Another process writes the hook, so that no child process of another thread has it open when
+/// it is started.
 fn hook(folder: &Path, name: &str) {
     let path = folder.join("hooks").join(name);
     fs::create_dir_all(folder.join("hooks")).unwrap();
@@ -89,7 +90,7 @@ fn hooks_are_called_and_can_stop_a_verb() {
     fs::remove_file(folder.path().join("no")).unwrap();
     migrating.ok(&["cutover", "move", "--hooks", "hooks"]);
     assert_eq!(told()[2..], [pair("before-cutover", "ready"), pair("after-cutover", "cut-over")]);
-    // When the command is repeated, only the hook afterwards is called again.
+    // When the command is repeated, only the hook that runs after the switch is called again.
     migrating.ok(&["cutover", "move", "--hooks", "hooks"]);
     assert_eq!(told()[4..], [pair("after-cutover", "cut-over")]);
 }
@@ -102,7 +103,7 @@ fn a_leased_task_whose_record_was_lost_is_resumed() {
     migrating.prepare(100, PLAN);
     (0..10).for_each(|number| migrating.put(number, 10));
     migrating.ok(&["start", "plan.yaml"]);
-    // A worker leased both tasks and crashed; then no worker ran for more than a day.
+    // A worker leased both tasks and crashed. After that, no worker ran for more than a day.
     for segment in 0..2 {
         store.endpoint.ok(
             "UpdateItem",
@@ -122,7 +123,7 @@ fn a_leased_task_whose_record_was_lost_is_resumed() {
     assert_eq!(store.endpoint.scan("pets").len(), 10);
 }
 
-/// Returns the source items as texts, and whether any of them has the mark of a touch.
+/// Returns the source items as strings, and whether any of them has the mark of a touch.
 fn sources(store: &LocalStore) -> (Vec<String>, bool) {
     let items = store.endpoint.scan("cats");
     let marked = items.iter().any(|item| item.get("_weir_touch").is_some());
@@ -142,7 +143,7 @@ fn a_touch_brings_each_item_through_the_stream_and_leaves_no_mark() {
     let before = sources(&store);
     let mut worker = migrating.work("start", "plan.yaml");
     // The worker is killed at an item that has its mark but is not in the targets, or at a leased
-    // segment: in both cases the migration continues.
+    // segment. In both cases the migration must continue.
     wait_for("the touches to begin", LIMIT * 2, || {
         assert!(!worker.has_ended(), "{}", worker.log());
         (!store.endpoint.scan("pets").is_empty()).then_some(())
@@ -158,7 +159,7 @@ fn a_touch_brings_each_item_through_the_stream_and_leaves_no_mark() {
         }),
     );
     store.endpoint.ok("DeleteItem", &json!({"TableName": "cats", "Key": {"p": {"S": "n001"}}}));
-    // The segment of that item is repeated.
+    // The segment of the item is repeated.
     for segment in 0..2 {
         store.endpoint.ok(
             "UpdateItem",

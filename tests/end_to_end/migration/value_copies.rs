@@ -1,5 +1,6 @@
-//! The places where Weir keeps values of items after a purge: what the data folder holds is compared
-//! with the places that the receipt lists. `plan/value_copies.rs` compares them with the page.
+//! Test of the places where Weir keeps values of items after a purge. It compares the files in the
+//! data folder with the places that the receipt lists. `plan/value_copies.rs` compares these places
+//! with the documentation page.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +14,7 @@ use tempfile::TempDir;
 use crate::process::{Process, Up, binary, root, wait_for, weir};
 
 const LIMIT: Duration = Duration::from_secs(240);
-/// A value that occurs in purged items only.
+/// A value that occurs only in purged items.
 const SECRET: &str = "zebra-4711-quartz";
 const PLAN: &str = r#"migration: leaves
 kind: purge
@@ -24,7 +25,7 @@ segments: 2
 gate_seconds: 0
 function_seconds: 10
 "#;
-/// A function that fails, and quotes the item in its error.
+/// A function that fails, with the item in its error message.
 const FUNCTION: &str = r#"
 def handler(event, context):
     for record in event["Records"]:
@@ -34,7 +35,8 @@ def handler(event, context):
     return {"batchItemFailures": []}
 "#;
 
-/// Where files below `.weir` may hold a value, and the beginning of the receipt's place.
+/// The paths below `.weir` whose files may contain the value, each with the beginning of the place
+/// in the receipt.
 const ALLOWED: [(&str, &str); 7] = [
     ("up/state/", "log and files of the local store"),
     ("up/logs/", "logs of the functions"),
@@ -45,7 +47,8 @@ const ALLOWED: [(&str, &str); 7] = [
     ("put-aside", "lines that `weir load` has put aside"),
 ];
 
-/// A table, a bucket, a function that fails, and one whose filter matches no item.
+/// Creates a project with a table, a bucket, a function that fails, and a function whose filter
+/// matches no item.
 fn project() -> TempDir {
     let function = |name: &str, more: &str| {
         format!(
@@ -86,7 +89,7 @@ fn files_with_the_value(folder: &Path) -> Vec<String> {
     while let Some(next) = folders.pop() {
         for entry in fs::read_dir(next).unwrap() {
             let path: PathBuf = entry.unwrap().path();
-            // A file of the store may be deleted meanwhile.
+            // The store may delete a file in the meantime.
             if path.is_dir() {
                 folders.push(path);
             } else if let Ok(bytes) = fs::read(&path)
@@ -163,11 +166,11 @@ fn after_a_purge_values_remain_only_where_the_receipt_says() {
         assert!(kept.iter().any(is_told), "{file}: {place}: {receipt}");
         places.insert(*place);
     }
-    // The value is where it is expected, so the search finds values.
+    // The value is found in these expected places, which proves that the search works.
     for place in ["log and files", "logs of", "error messages", "objects of", "lines that"] {
         assert!(places.iter().any(|found| found.starts_with(place)), "{place}: {places:?}");
     }
-    // Of the journal, only messages of functions have values.
+    // In the journal, only error messages of functions contain values.
     let journal = fs::read_dir(up.path("journal")).unwrap();
     for segment in journal.map(|entry| entry.unwrap().path()) {
         for line in fs::read_to_string(segment).unwrap().lines().filter(|it| it.contains(SECRET)) {

@@ -1,5 +1,6 @@
-//! A migration by the command line alone, on a store with only DynamoDB's operations: two tables
-//! become one and one becomes two, and everything is reverted. A dry run writes nothing.
+//! Tests of complete migrations that use only the command line, on a store with only DynamoDB's
+//! operations: two tables become one, one table becomes two, and both migrations are reverted. A
+//! dry run writes nothing.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +43,7 @@ struct Migrating<'m> {
 }
 
 impl Migrating<'_> {
-    /// Runs a verb; returns its exit code and its output.
+    /// Runs a verb, and returns its exit code and its output.
     fn run(&self, arguments: &[&str]) -> (i32, String) {
         let all = [&["migrate"], arguments, &["--endpoint", &self.gateway.url]].concat();
         let output = weir(self.folder, &all);
@@ -56,7 +57,7 @@ impl Migrating<'_> {
         said
     }
 
-    /// Runs a verb that must not write.
+    /// Runs a verb with `--dry-run`, and checks that it writes nothing.
     fn dry(&self, arguments: &[&str], expected: i32) {
         let before = self.gateway.writes();
         let (code, said) = self.run(arguments);
@@ -85,7 +86,7 @@ fn delete(store: &Endpoint, table: &str, key: &str) {
     store.ok("DeleteItem", &json!({ "TableName": table, "Key": {"p": {"S": key}} }));
 }
 
-/// Returns the items of a table as texts, without marks and tombstones.
+/// Returns the items of a table as strings, without marks and tombstones.
 fn visible(store: &Endpoint, table: &str) -> Vec<String> {
     let items = store.scan(table).into_iter().filter_map(|mut item| {
         let mark = item.as_object_mut().unwrap().remove("_weir");
@@ -152,7 +153,7 @@ fn a_migration_needs_nothing_that_only_our_store_has() {
         &json!({ "p": {"S": "cat/n03"}, "lives": {"N": "8"}, "kind": {"S": "cat"} }),
     );
     delete(store, "pets", "dog/n04");
-    // An update of a tombstone keeps its mark, and is an item.
+    // An update of a tombstone keeps the mark, but turns the tombstone into an item.
     store.ok(
         "UpdateItem",
         &json!({
@@ -174,8 +175,8 @@ fn a_migration_needs_nothing_that_only_our_store_has() {
     assert!(gateway.refused() > 0);
 }
 
-/// Simulates an invocation from before the cut-over that was blocked until now: the function's put
-/// of an item that was deleted meanwhile.
+/// Simulates an invocation that began before the cut-over and was blocked until now: the function
+/// puts an item that was deleted in the meantime.
 fn a_late_put_brings_nothing_back(store: &Endpoint) {
     let stands = store.scan("pets");
     let tombstone = stands.iter().find(|item| item["p"]["S"] == "dog/n02").unwrap();
@@ -229,7 +230,7 @@ fn a_plan_reports_its_effects_and_writes_nothing() {
     let store = LocalStore::start(folder.path());
     let gateway = Gateway::before(store.endpoint.address());
     prepare(&store.endpoint);
-    // Two dogs have one key, and one has none.
+    // Two dogs have the same key, and one dog has no key.
     let plan = r#"
 migration: regroup
 kind: restructure

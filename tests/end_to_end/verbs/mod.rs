@@ -1,4 +1,5 @@
-//! Each verb of `weir` with a running `weir up`: its data on standard output, its exit code.
+//! Tests of each verb of `weir` with a running `weir up`: its data on standard output and its exit
+//! code.
 
 mod since;
 
@@ -17,7 +18,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs a verb that succeeds, and returns the objects on its lines.
+/// Runs a verb that must succeed, and returns the JSON objects that it prints, one per line.
 fn objects(up: &Up, arguments: &[&str]) -> Vec<Value> {
     let arguments: Vec<&str> = arguments.iter().chain(&["--output", "ndjson"]).copied().collect();
     let output = weir(up.folder.path(), &arguments);
@@ -104,7 +105,8 @@ fn addresses(up: &Up) {
         assert!(!said.contains("ServiceError") && said.len() < 600, "{arguments:?}: {said}");
     }
     assert_eq!(code(up, &["logs", "counters", "--request", "nosuch"]), 1);
-    // One folder has one running system, because commands could not distinguish two.
+    // A folder can have only one running system, because commands could not distinguish two
+    // systems.
     let template = root().join("template.yaml");
     let second = ["up", "--port", "0", "--s3-port", "0", "--directory", ".weir/other"];
     let flags = [&second[..], &["--template", template.to_str().unwrap()]].concat();
@@ -131,7 +133,7 @@ fn streams(up: &Up) {
     redrive(up);
 }
 
-/// Records that a filter drops do not look like records that were delivered.
+/// Checks that records that a filter drops are not counted as delivered.
 fn filtered_records_are_counted(up: &Up) {
     for year in 2001..=2005 {
         let item = json!({
@@ -156,7 +158,7 @@ fn filtered_records_are_counted(up: &Up) {
     assert!(said.contains(expected), "{said}");
 }
 
-/// A failure object as Lambda writes it, whose record is still in the stream.
+/// Checks a redrive of a failure object, in Lambda's format, whose record is still in the stream.
 fn redrive(up: &Up) {
     let tail = ["streams", "tail", "votes", "--from", "trim-horizon", "--no-follow"];
     let record = objects(up, &tail).remove(0);
@@ -188,7 +190,8 @@ fn redrive(up: &Up) {
     let since = weir(up.folder.path(), &["streams", "redrive", "--since", "10m"]);
     let said = String::from_utf8_lossy(&since.stderr).into_owned();
     assert!(since.status.success() && said.contains("no failure object is left"), "{said}");
-    // Repeating the redrive changes nothing, because the total already has that slot.
+    // Repeating the redrive changes nothing, because the total already contains the vote of this
+    // slot.
     assert_eq!(up.store.scan("totals")[0]["total"]["N"], "1");
 }
 
@@ -200,7 +203,8 @@ fn time_and_expiry(up: &Up) {
     let item =
         json!({"year": {"N": "2026"}, "title": {"S": "Weir"}, "expires_at": {"N": "1800000000"}});
     up.store.ok("PutItem", &json!({"TableName": "movies", "Item": item}));
-    // Records that are not read before their stream is trimmed are lost, and stay reported.
+    // Records that are not read before their stream is trimmed are lost, and `status` continues to
+    // report them.
     until_worked_off(up);
     assert_eq!(code(up, &["clock", "advance", "10000h"]), 4, "more than a year, permanently");
     assert_eq!(code(up, &["clock", "advance", "10000h", "--yes"]), 0);
@@ -214,7 +218,7 @@ fn functions(up: &Up) {
     assert_eq!(code(up, &["invoke", "nobody"]), 1);
     let logs = text(&weir(up.folder.path(), &["logs", "counters"]));
     assert!(logs.contains("REPORT RequestId: ") && logs.contains("Init Duration: "), "{logs}");
-    // `--follow` shows what is written after it began.
+    // `--follow` shows records that are written after it began.
     let mut follow = binary("weir");
     let log = up.folder.path().join("followed.log");
     follow.args(["logs", "counters", "--follow"]).current_dir(up.folder.path());

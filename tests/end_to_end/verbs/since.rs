@@ -1,5 +1,6 @@
-//! `weir streams tail --since`, `weir streams redrive --since`, and the remark of `weir status` about a
-//! filter that names no attribute, on records of two times and with failure objects to replay.
+//! `weir streams tail --since`, `weir streams redrive --since`, and the remark of `weir status`
+//! about a filter whose attribute does not exist. The records have two different times, and there
+//! are failure objects to replay.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +16,8 @@ use crate::process::{Up, wait_for, weir};
 const LIMIT: Duration = Duration::from_secs(120);
 const MINUTE_MS: u64 = 60_000;
 
-/// Fails while the file `broken` is beside the file of the keys that it has processed.
+/// A function that fails while the file `broken` exists, next to the file of the keys that it has
+/// processed.
 const FUNCTION: &str = r#"
 import os
 
@@ -28,7 +30,8 @@ def handler(event, context):
     return {"batchItemFailures": []}
 "#;
 
-/// A table, a bucket, and two functions: one as above, one whose filter has a misspelt attribute.
+/// Creates a project with a table, a bucket, and two functions: [`FUNCTION`], and a function whose
+/// filter has a misspelt attribute.
 fn project() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().display().to_string();
@@ -74,7 +77,7 @@ fn discard(up: &Up, key: &str, discarded: u64) {
     });
 }
 
-/// Runs a command that succeeds, and returns the objects on its lines.
+/// Runs a command that must succeed, and returns the JSON objects that it prints, one per line.
 fn rows(up: &Up, arguments: &[&str]) -> Vec<Value> {
     let arguments = [arguments, &["--output", "ndjson"]].concat();
     let output = weir(up.folder.path(), &arguments);
@@ -107,7 +110,7 @@ fn records_and_failure_objects_since_a_time() {
     discard(&up, "two", 2);
     discard(&up, "three", 3);
 
-    // The records of different shards have no order.
+    // Records of different shards are not ordered.
     let seen = |since: &str| -> BTreeSet<String> {
         let rows = rows(&up, &["streams", "tail", "pets", "--since", since, "--no-follow"]);
         let key = |row: &Value| row["dynamodb"]["Keys"]["id"]["S"].as_str().unwrap().to_owned();

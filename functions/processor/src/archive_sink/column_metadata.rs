@@ -49,7 +49,7 @@ pub(super) fn read(
     Ok(read_json(metadata, COLUMNS)?.unwrap_or_default())
 }
 
-/// Returns the text of an object's metadata about typed columns.
+/// Returns an object's metadata about typed columns, as JSON.
 ///
 /// # Errors
 /// When the columns cannot be encoded.
@@ -67,7 +67,7 @@ mod tests {
         for (name, one, other, expected) in [
             ("price_n", ("price", NUMBER), ("price", NUMBER), true),
             ("price_n", ("price", NUMBER), ("Price", NUMBER), true),
-            // One column is declared, from an attribute of that name; the other is discovered.
+            // The first column is discovered; the second is declared from the attribute `price_n`.
             ("price_n", ("price", NUMBER), ("price_n", NUMBER), false),
             ("price_n", ("price", NUMBER), ("Price", "bigint"), false),
             ("price", ("price", "bigint"), ("Price", "bigint"), false),

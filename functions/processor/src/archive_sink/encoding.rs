@@ -1,6 +1,6 @@
 //! Encodings of an archive object's columns: the subset of Parquet that every reader supports.
 //!
-//! The readers are those in the table of `docs/archive.md`. The oldest readers, Spark 3.3 and 3.5
+//! The table in `docs/archive.md` lists the readers. The oldest readers, Spark 3.3 and 3.5
 //! and fastparquet, lack the `DELTA_…` encodings or decode them wrongly. Therefore a column is
 //! `PLAIN` or has a dictionary, in data pages of version 1. The function `archive`, compaction and
 //! erasure all use these writer properties.
@@ -27,7 +27,7 @@ pub(super) struct TypedColumn<'c> {
     pub(super) name: &'c str,
     /// The type of the values.
     pub(super) column_type: ColumnType,
-    /// Whether the values repeat, so that a dictionary saves space.
+    /// True if values occur repeatedly, so that a dictionary saves space.
     pub(super) repeats: bool,
 }
 
@@ -100,7 +100,7 @@ pub(super) mod tests {
     use crate::frame::Executor;
     use crate::object_store::in_memory::InMemoryObjectStore;
 
-    /// The encodings that the most limited reader of the table in `docs/archive.md` supports.
+    /// The encodings that every reader in the table of `docs/archive.md` supports.
     const ENCODINGS: [Encoding; 3] = [Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY];
 
     /// Checks each page of an object. Returns `<column> <physical type> <pages>` for each chunk.

@@ -1,7 +1,7 @@
 //! Cache of the event ids in parts of the archive.
 //!
-//! Parts never change, so a cached part stays valid. A part may be removed and a new one created
-//! under the same name; the entity tag distinguishes them. This module reads no object itself.
+//! Parts never change, so a cached part stays valid. A part may be removed and a new part created
+//! under the same name; the entity tag distinguishes the two. This module reads no object itself.
 
 use std::collections::{BTreeMap, VecDeque};
 

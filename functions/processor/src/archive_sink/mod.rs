@@ -114,7 +114,7 @@ impl<O: ObjectStore> ArchiveSink<O> {
                     number += 1;
                 }
                 // Another writer created the part first, or may have created it. The next attempt
-                // reads it.
+                // reads this part.
                 PutOutcome::Exists | PutOutcome::Contended => break,
             }
         }

@@ -24,8 +24,8 @@ pub(super) const EVENT_ID: &str = "_event_id";
 /// archived, so that a redelivered record does not restore its row.
 pub(super) const ERASED: &str = "weir.erased";
 /// Metadata of a compacted object: for each minute, the highest number of a replaced part, as a
-/// JSON object. No new part gets this or a lower number. A part with such a number may be a
-/// leftover of an interrupted run; its event ids show whether compacted objects contain its rows.
+/// JSON object. No new part gets this or a lower number. A part with this or a lower number may be
+/// a leftover of an interrupted run; its event ids show whether compacted objects contain its rows.
 pub(super) const REPLACED: &str = "weir.replaced";
 
 /// The highest number of a replaced part, by minute (`20261121T0229`).

@@ -1,7 +1,7 @@
 //! An archive part as Parquet: encodes rows as the bytes of a file.
 //!
 //! The encoding is deterministic. `rules::archive` defines the columns, and any Parquet reader can
-//! read them. The module does not know where parts are stored.
+//! read them. The module does not store parts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(super) fn write_part(part: &PartRows<'_>) -> Result<Bytes, ParquetError> {
     Ok(writer.into_inner()?.into())
 }
 
-/// Returns some rows of a part as a batch with all columns of the part.
+/// Returns these rows of a part as a batch that has all columns of the part.
 fn record_batch(schema: &Schema, rows: &[&Row]) -> Result<RecordBatch, ParquetError> {
     let mut fields = Vec::new();
     let mut columns: Vec<ArrayRef> = Vec::new();
@@ -161,7 +161,7 @@ fn typed_array<'v>(
     })
 }
 
-/// Returns the texts as an array with one allocation of exactly the needed size.
+/// Returns the strings as an array with one allocation of exactly the needed size.
 fn texts_of<'v>(texts: impl Iterator<Item = Option<&'v str>>) -> StringArray {
     let texts: Vec<_> = texts.collect();
     let bytes = texts.iter().flatten().map(|text| text.len()).sum();
@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn every_column_type_is_encoded_for_the_oldest_reader() {
         let declared = Declaration::parse(EVERY_TYPE).unwrap().columns;
-        // This match does not compile when a type is added. The new type then needs a column above.
+        // This match does not compile when a type is added. `EVERY_TYPE` then needs a new column.
         let name = |column_type: ColumnType| match column_type {
             ColumnType::String => "string",
             ColumnType::Json => "json",

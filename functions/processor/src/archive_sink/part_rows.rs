@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rules::archive::{Row, Rows, Schema};
 
 /// Maximum number of columns of one part, inclusive. Each column takes memory while the part is
-/// written, and a reader must open every column of a file to know its schema.
+/// written, and a reader must open every column of a file to read its schema.
 pub(super) const PART_COLUMNS_MAX: usize = 500;
 
 /// The rows of one part, unchanged, in the order of their sequence numbers.
@@ -22,7 +22,7 @@ pub(super) struct PartRows<'r> {
 }
 
 impl<'r> PartRows<'r> {
-    /// Adds the row if its columns fit those of the other rows. Returns whether it was added.
+    /// Adds the row if its columns are compatible with the other rows. Returns whether it was added.
     fn take(&mut self, row: &'r Row) -> bool {
         // Rows of one batch share their schema. Comparing pointers first avoids most comparisons of
         // schemas.

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore, SemaphorePermit};
 
 /// Maximum size of the objects in memory at the same time, in bytes. A single object may be larger.
 const BYTES_MAX: u64 = 32 << 20;
-/// The unit of the semaphore that counts bytes: one permit stands for this many bytes, rounded up.
+/// The number of bytes for one permit of the semaphore; a read rounds its number of permits up.
 const UNIT: u64 = 1 << 10;
 
 /// The reads of one archive that are in progress.

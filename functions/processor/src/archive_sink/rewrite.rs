@@ -1,4 +1,5 @@
-//! Builds archive objects from other archive objects: copies rows unchanged and leaves some out.
+//! Builds archive objects from other archive objects: copies rows unchanged, and leaves out the rows
+//! that callers exclude.
 //!
 //! Compaction and erasure decide which rows are left out. The module fetches and puts no object.
 
@@ -117,14 +118,14 @@ pub(super) struct Lineage {
     metadata: Vec<KeyValue>,
     sequence_first: Option<String>,
     sequence_last: Option<String>,
-    /// Event ids of rows that were erased from the other objects.
+    /// Event ids of rows that were erased from the source objects.
     pub(super) erased: Vec<String>,
     /// The parts that the new object replaces.
     pub(super) replaced: Replaced,
 }
 
 impl Lineage {
-    /// Adds the metadata of one of the other objects.
+    /// Adds the metadata of one source object.
     ///
     /// # Errors
     /// When the metadata cannot be read.
@@ -161,7 +162,7 @@ impl Lineage {
         if !self.replaced.is_empty() {
             own.push((REPLACED, serde_json::to_string(&self.replaced).map_err(json)?));
         }
-        // The Parquet writer adds the Arrow schema itself, so the copied one is dropped.
+        // The Parquet writer adds the Arrow schema itself, so the copied schema is dropped.
         let mut metadata = self.metadata;
         metadata.retain(|entry| {
             entry.key != "ARROW:schema"
@@ -182,8 +183,8 @@ impl ObjectWriter {
         let told = column_metadata::read(&lineage.metadata)?;
         let columns = told.iter().filter_map(|(name, column)| {
             let column_type = ColumnType::from_text(&column.column_type)?;
-            // Every typed column except JSON gets a dictionary; the writer drops one that grows too
-            // large.
+            // Every typed column except JSON gets a dictionary. The writer drops a dictionary that
+            // grows too large.
             Some(TypedColumn { name, column_type, repeats: column_type != ColumnType::Json })
         });
         let properties = writer_properties(columns, lineage.clone().into_metadata()?)?;
@@ -194,7 +195,7 @@ impl ObjectWriter {
     /// Adds the rows of a batch.
     ///
     /// # Errors
-    /// When the batch has other columns.
+    /// When the columns of the batch differ from the object's columns.
     pub(super) fn add(&mut self, batch: &RecordBatch) -> Result<(), ParquetError> {
         self.rows += batch.num_rows();
         self.writer.write(batch)?;

@@ -55,7 +55,8 @@ pub(super) fn effect_of(
         },
         event_source_arn: "arn:aws:dynamodb:r:a:table/things/stream/2026-11-21".to_owned(),
     };
-    // Functions with different columns decided the records. Two of these columns conflict.
+    // The rule depends on the number, as if functions with different columns had processed the
+    // records. Two of these columns conflict.
     let declared =
         ["n:bigint", "", "*", "n:string"].get(number % 9).copied().unwrap_or("n:bigint,*");
     let Declaration { columns, discover } = Declaration::parse(declared).unwrap();
@@ -116,8 +117,8 @@ fn check_exactly_once(store: &InMemoryObjectStore, count: usize) {
     }
 }
 
-/// Runs one poller. It delivers batches of varying sizes, beginning at the first failed record or
-/// sometimes at an earlier one. A restarted process has an empty cache.
+/// Runs one poller. It delivers batches of varying sizes, which begin at the first failed record or
+/// sometimes at an earlier record. A restarted process has an empty cache.
 pub(super) async fn poll(store: Arc<InMemoryObjectStore>, count: usize, choices: Vec<u8>) {
     let mut choices = choices.into_iter().cycle();
     let mut choice = |below: usize| usize::from(choices.next().unwrap()) % below;

@@ -1,8 +1,8 @@
 //! The merged columns of archive objects that become one object.
 //!
 //! A column is NULL in the rows of an object that does not have the column. Attributes whose names
-//! differ only in case share a discovered column, as they do in one part. Other modules decide
-//! which objects are merged.
+//! differ only in case share a discovered column, as in a part. Other modules decide which objects
+//! are merged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl UnitedColumns {
         self.fields.splice(typed..typed, new.into_iter().cloned());
         for (name, column) in told {
             let known = self.column_metadata.entry(name).or_insert_with(|| column.clone());
-            // Chooses the attribute that a part with both attributes would choose.
+            // A part with both attributes also chooses the attribute whose name sorts first.
             if column.path < known.path {
                 *known = column;
             }
@@ -71,7 +71,7 @@ impl UnitedColumns {
         Arc::new(Schema::new(self.fields.clone()))
     }
 
-    /// Returns the text of the object's metadata about typed columns.
+    /// Returns the object's metadata about typed columns, as JSON.
     ///
     /// # Errors
     /// When the columns cannot be encoded.

@@ -4,8 +4,8 @@
 //! A batch of new copies has few origins, so jobs, origins and copies are read 100 per request
 //! instead of one by one. A check is correct because of the order of its reads: job, then origin,
 //! then copy. A round reads all of its copies in this order. A copy is checked again in the next
-//! round if it changed meanwhile or if memory was short. Each copy is read twice, and only the
-//! second read keeps the whole copy; the first keeps its origin and size.
+//! round if it changed meanwhile or if memory was short. Each copy is read twice. The first read
+//! keeps only its origin and size; the second read keeps the complete copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,17 +29,17 @@ use crate::frame::{TargetOutcome, in_order};
 /// Maximum number of copies that are checked in one round. Twenty requests read the copies and
 /// their origins.
 pub(super) const ROUND_COPIES: usize = 500;
-/// Upper bound of the bytes of whole copies that a round holds. A round also holds jobs and origins. It stops
-/// reading them after 4 MB, but the last request may still return [`LARGE_AT_ONCE`] items of 400 KB. With the
-/// text of a response, this is 36 MB of the function's 256 MB.
+/// Maximum size in bytes of the complete copies that a round keeps in memory. A round also keeps jobs and
+/// origins. It stops reading these after 4 MB, but the last request may return [`LARGE_AT_ONCE`] items of
+/// 400 KB. Together with the text of a response, this is 36 MB of the function's 256 MB.
 const ROUND_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum number of items per request while items may have the maximum size of 400 KB: 8 MB.
 const LARGE_AT_ONCE: usize = 20;
 /// Average size in bytes up to which items count as small. Small items are read with the maximum
 /// number per request.
 const SMALL_BYTES: usize = 8 * 1024;
-/// Minimum number of copies in a round, even if the tables are throttled, because one request per
-/// copy would cost the most.
+/// Minimum number of copies in a round, even if the tables are throttled. Smaller rounds would need
+/// more requests for each copy.
 const ROUND_COPIES_MIN: usize = 8;
 
 /// The result of a check of one copy.
@@ -50,15 +50,15 @@ pub(super) enum CheckOutcome {
     /// The copy was written.
     Written,
     /// The copy cannot be written: DynamoDB refuses the new item, its origin cannot have a job, or
-    /// its value is passed around in a cycle of several deployments.
+    /// several deployments copy its value in a cycle.
     Refused,
 }
 
 /// Results of checks, by the copy's key in DynamoDB JSON.
 pub(super) type CheckOutcomes = BTreeMap<String, Result<CheckOutcome, Failure>>;
 
-/// [`Sight::arrival`] of copies, by their keys in DynamoDB JSON. Only checks that a stream record
-/// requests have an entry.
+/// The [`Sight::arrival`] of each copy, by the copy's key in DynamoDB JSON. Only a check that a
+/// stream record requests has an entry.
 pub(super) type HopsByCopy = BTreeMap<String, u32>;
 
 /// The data that a round read.
@@ -70,7 +70,7 @@ struct RoundReads<'a> {
     /// The attributes of each copy that the first read kept, by the copy's key in DynamoDB JSON.
     before: BTreeMap<String, CopyOutline>,
     after: BTreeMap<String, Item>,
-    /// See [`Sight::nonce`].
+    /// The value of [`Sight::nonce`] for this round.
     nonce: u64,
     arrivals: &'a HopsByCopy,
     /// Copies that were not read, or whose origins were not read, because the items before them
@@ -110,8 +110,8 @@ impl<V> BoundedReads<V> {
     }
 }
 
-/// Keeps the first copies in `wanted`: as many as a round may hold, and at least one. Returns the remaining
-/// copies.
+/// Keeps the first copies in `wanted`: as many as a round may keep in memory, and at least one copy. Returns
+/// the remaining copies.
 fn take_held(
     wanted: &mut BTreeMap<String, Item>,
     before: &BTreeMap<String, CopyOutline>,
@@ -194,7 +194,7 @@ impl RoundReads<'_> {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Checks the copies that the records of a batch name, and adds the outcome of each record.
+    /// Checks the copies that the records of a batch name. Adds one outcome per copy to `outcomes`.
     pub(super) async fn look_at_named(
         &self,
         looks: BTreeMap<Copy, Joined<DeploymentHops>>,
@@ -224,8 +224,8 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Checks copies, given by their keys in DynamoDB JSON, and writes the values of those that
-    /// differ.
+    /// Checks copies, given by their keys in DynamoDB JSON, and writes the correct values to copies
+    /// that differ.
     pub(super) async fn look_at_all(
         &self,
         rule: &CopyRule,
@@ -290,7 +290,7 @@ impl<T: CopyTables> Copies<T> {
         looked.extend(pending.into_iter().map(|(key, failure)| (key, Err(failure))));
     }
 
-    /// Writes the copies that were read and differ. Returns those that must be checked again.
+    /// Writes the copies that were read and differ. Returns the copies that must be checked again.
     async fn settle_all(
         &self,
         rule: &CopyRule,
@@ -341,8 +341,8 @@ impl<T: CopyTables> Copies<T> {
             .map(|known| (known.0.key.clone(), known))
             .collect();
         let (mut jobs, mut origins) = (BTreeMap::new(), BTreeMap::new());
-        // Jobs and origins are held whole, so requests stay small even if the previous items were
-        // small.
+        // Complete jobs and origins are kept in memory, so requests are small even if the previous
+        // items were small.
         let mut portions = BoundedReads::new(known, LARGE_AT_ONCE);
         while let Some(some) = portions.next() {
             let (named, values) = some

@@ -174,15 +174,15 @@ impl DynamoDbCopies {
         keep: impl Fn(Item) -> R,
     ) -> Result<Vec<R>, Failure> {
         let mut found = Vec::new();
-        // Each response must leave fewer keys than the previous one, so there are at most 100
-        // requests.
+        // Each response must leave fewer keys than the previous response, so there are at most
+        // 100 requests.
         while !keys.is_empty() {
             let failure = |error: &_| failed(table, setting, "BatchGetItem", error);
             let batch = batch_get(&self.client, table, &keys, failure).await?;
             found.extend(batch.items.into_iter().map(&keep));
             if batch.unprocessed.len() >= keys.len() {
                 return Err(Failure::Retry(format!(
-                    "BatchGetItem on table=`{table}`: keys stay unprocessed; the table is throttled"
+                    "BatchGetItem on table=`{table}`: keys remain unprocessed; the table is throttled"
                 )));
             }
             keys = batch.unprocessed;

@@ -17,7 +17,7 @@ use crate::tables::in_memory::{Faults, Unreliable};
 
 /// Number of copies in a page: few, so that a test needs several pages.
 const PAGE: usize = 3;
-/// Number of copies in a page of a sample: fewer than some tests have in a table.
+/// Number of copies in a page of a sample. The tables of some tests have more copies.
 pub(crate) const SAMPLE_PAGE: usize = 100;
 pub(crate) const ORIGINS: &str = "products";
 pub(crate) const COPIES: &str = "order-lines";
@@ -40,7 +40,7 @@ struct State {
     refused: BTreeSet<String>,
     /// The number of origins read since copies were last read, and its maximum.
     origins_at_once: (usize, usize),
-    /// The maximum bytes of whole copies that were held at the same time.
+    /// The maximum size in bytes of the complete copies that were in memory at the same time.
     copy_bytes_at_once: usize,
     /// Pages of samples that may still be read; `None` for no limit.
     pages_left: Option<usize>,
@@ -53,7 +53,7 @@ pub(crate) struct InMemoryCopies {
     requests: Unreliable,
     /// Percentage of index pages that show the index as it was at the previous page.
     stale_pages: u64,
-    /// Duration of each write.
+    /// The time that each write takes.
     write_time: Duration,
     /// Copies in a page of the index; `None` for the default.
     page_copies: Option<usize>,
@@ -134,7 +134,7 @@ impl InMemoryCopies {
         self.state.lock().unwrap().pages_left = Some(pages);
     }
 
-    /// Takes this many copies from the number that may still be read.
+    /// Subtracts this many copies from the number of copies that may still be read.
     fn take_reads(&self, copies: usize) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap();
         let Some(left) = state.reads_left else { return Ok(()) };
@@ -155,7 +155,7 @@ impl InMemoryCopies {
         self.state.lock().unwrap().origins_at_once.1
     }
 
-    /// Returns the maximum bytes of whole copies that were held at the same time.
+    /// Returns the maximum size in bytes of the complete copies that were in memory at the same time.
     pub(crate) fn copy_bytes_at_once(&self) -> usize {
         self.state.lock().unwrap().copy_bytes_at_once
     }

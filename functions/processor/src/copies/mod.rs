@@ -49,9 +49,9 @@ const WRITES_AT_ONCE: usize = 8;
 /// need its own connection, and every shard has an instance of the function. Ten instances with a
 /// thousand connections each would be too many for an endpoint.
 const TARGETS_AT_ONCE: usize = 4;
-/// Value of [`Copies::saved_every`]. After a crash, the work since the last save is repeated. A
-/// newer change is noticed at the next save. Each save costs a write and a stream record, whose
-/// invocation finds nothing to do.
+/// Default of [`Copies::saved_every`]. After a crash, the work since the last save is repeated. The
+/// worker notices a newer change at the next save. Each save costs a write, a stream record, and an
+/// invocation that has nothing to do.
 pub const SAVED_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of copies that the batch writes immediately when an origin changed: one round of
 /// requests. The record of the job arrives meanwhile and may cause the same writes again, which are
@@ -59,7 +59,7 @@ pub const SAVED_EVERY: Duration = Duration::from_secs(1);
 const COPIES_AT_ONCE: usize = WRITES_AT_ONCE * STATEMENTS_MAX;
 /// Number of copies in one page of a job or a repair; a page has at most 1 MB. Writing a page takes
 /// well below a second without throttling, and some seconds at the 1,000 writes per second of one
-/// partition. Each job holds two pages.
+/// partition. Each job has two pages in memory.
 const PAGE_COPIES: usize = 4000;
 /// Percentage of the remaining time that the batch may spend on the page that it writes
 /// immediately. The rest is for the response.
@@ -70,7 +70,7 @@ const FIRST_PAGE_PERCENT: u32 = 90;
 pub struct CopyPage {
     /// The primary keys of the copies.
     pub keys: Vec<Item>,
-    /// The index key attributes that the primary keys lack, at the same positions; empty if the
+    /// For each key in `keys`, the index key attributes that the primary key lacks; empty if the
     /// primary key has all of them.
     pub beside: Vec<Item>,
     /// The key after which the next page begins; `None` on the last page.
@@ -94,7 +94,7 @@ impl CopyPage {
     }
 }
 
-/// The retained data of a copy that was read only to find its origin.
+/// The data that is kept of a copy that was read only to find its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyOutline {
     /// The index key and the mark of the copy.
@@ -104,7 +104,7 @@ pub struct CopyOutline {
 }
 
 impl CopyOutline {
-    /// Returns the retained data of a copy of this rule.
+    /// Returns the data to keep of a copy of this rule.
     #[must_use]
     pub fn of(rule: &CopyRule, mut copy: Item) -> Self {
         let bytes = copy.size();
@@ -265,7 +265,7 @@ pub struct Copies<T> {
     pub saved_every: Duration,
 }
 
-/// Attempts at one operation, and the reason why the last one failed.
+/// Attempts at one operation, and the reason why the last attempt failed.
 struct OperationAttempts {
     attempts: Attempts,
     failure: String,
@@ -295,7 +295,7 @@ impl OperationAttempts {
     }
 }
 
-/// Returns a unique number, greater than every earlier one: the microseconds since 1970 and 11 random bits.
+/// Returns a unique number, greater than every earlier nonce: the microseconds since 1970 and 11 random bits.
 /// The highest bit is set, so the number is also greater than any revision that checks increment.
 fn nonce() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -392,7 +392,7 @@ impl<T: CopyTables> Copies<T> {
         })
     }
 
-    /// Continues a job for half of the remaining time, if it still has this revision.
+    /// Continues a job for half of the remaining time, if the job still has this revision.
     async fn go_on(
         &self,
         origin: &Origin,

@@ -2,10 +2,10 @@
 //! differ.
 //!
 //! The self-check runs on a schedule. A repair request checks all copies of one rule instead, page by page
-//! until the time is over, and returns where to resume. The self-check and the repair find copies that no
-//! record reported, because the index did not contain the copy yet when the job read the index, or because
-//! records were discarded. A copy may also differ because its job is still in progress; writing the copy is
-//! correct in that case too.
+//! until the deadline, and returns the key after which to resume. The self-check and the repair find copies
+//! that no record reported. There are two causes: the index did not contain the copy yet when the job read
+//! the index, or records were discarded. A copy may also differ because its job is still in progress; writing
+//! the copy is correct in that case too.
 
 use model::{Item, json};
 use rules::fan_out::CopyRule;
@@ -37,7 +37,7 @@ pub struct SelfCheckReport {
     /// Copies that could not be checked. A later run checks them.
     pub postponed: usize,
     /// Copies that cannot be written: DynamoDB refuses the new item, the origin's key is too long
-    /// for a job's key, or the value is passed around in a cycle of several deployments.
+    /// for a job's key, or several deployments copy the value in a cycle.
     pub refused: usize,
 }
 
@@ -55,12 +55,12 @@ pub struct RepairRequest {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Repaired {
-    /// The report of the copies up to `after`. The exception is `postponed`, which counts later
-    /// copies that could not be checked in this run.
+    /// The report of the copies up to `after`. Only `postponed` counts later copies, which could not
+    /// be checked in this run.
     pub checked: SelfCheckReport,
-    /// Whether all copies were checked.
+    /// True if all copies were checked.
     pub is_whole: bool,
-    /// The key after which to resume; `None` if nothing was checked, or everything was.
+    /// The key after which to resume; `None` if no copy was checked, or all copies were.
     pub after: Option<Box<RawValue>>,
 }
 
@@ -80,7 +80,7 @@ impl RepairRequest {
     /// Decodes an event; `None` if it requests no repair.
     ///
     /// # Errors
-    /// Returns what is wrong with the event.
+    /// When the event is malformed; the message states how to write it.
     pub fn read(event: &str) -> Result<Option<Self>, Failure> {
         let read: Result<Envelope, _> = serde_json::from_str(event);
         read.map(|envelope| envelope.repair).map_err(|error| {
@@ -114,7 +114,7 @@ impl<T: CopyTables> Copies<T> {
             .map_err(|error| Failure::Fatal(format!("cannot parse `after`: {error}")))?;
         let mut checked = SelfCheckReport { rules: 1, ..Default::default() };
         let (half, mut is_whole) = (deadline.half_way(), false);
-        // The loop is bounded by the time, because each iteration makes one request.
+        // The deadline bounds the loop, because each iteration makes one request.
         loop {
             let page = match deadline.limit(self.tables.all(rule, after.as_ref())).await {
                 Ok(page) => page,
@@ -147,7 +147,7 @@ impl<T: CopyTables> Copies<T> {
     }
 
     /// Checks the copies of a page in order. Stops before the first copy that cannot be checked, or
-    /// when the time is over.
+    /// at the deadline.
     async fn repair_page(
         &self,
         rule: &CopyRule,
@@ -164,9 +164,9 @@ impl<T: CopyTables> Copies<T> {
                 match looked.remove(text) {
                     Some(Err(fatal @ Failure::Fatal(_))) => return Err(fatal),
                     Some(Err(Failure::Retry(_))) | None => postponed += 1,
-                    // Copies after the first one that could not be checked are not counted as
-                    // checked, because the next run checks them again. Their repairs are counted,
-                    // because the next run does not repeat them.
+                    // Copies after the first unchecked copy are not counted as checked, because
+                    // the next run checks them again. Their repairs are counted, because the next
+                    // run does not repeat these.
                     Some(Ok(CheckOutcome::Written)) => checked.repaired += 1,
                     Some(Ok(CheckOutcome::Refused)) if postponed == 0 => checked.refused += 1,
                     Some(Ok(CheckOutcome::Refused | CheckOutcome::UpToDate)) => {}
@@ -245,7 +245,7 @@ impl<T: CopyTables> Copies<T> {
     /// Checks a sample of each rule's copies. `draw` selects the sample.
     ///
     /// # Errors
-    /// When the deployment is wrong, for example because a table or a permission is missing.
+    /// When the deployment is misconfigured, for example because a table or a permission is missing.
     pub async fn check_sample(
         &self,
         draw: u64,

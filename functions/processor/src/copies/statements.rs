@@ -4,9 +4,9 @@
 //! If a write cannot be expressed as a statement, or if its statement fails, other code sends a separate
 //! request for it.
 //!
-//! A value that all copies share is written as a literal in the statement's text if it is plain text. Each of
-//! the 25 statements must contain the value in any case. If all statements of a request share one text, the
-//! local store parses this text only once.
+//! A string that all copies share is written as a literal in the statement if it needs no escapes. Each of
+//! the 25 statements must contain the value in any case. If all statements of a request are equal, the local
+//! store parses the statement only once.
 
 use model::json::{write_attribute_value, write_string};
 use model::{AttributeValue, Item, json};
@@ -31,7 +31,7 @@ pub(super) struct CopyStatement {
     json: String,
     /// The parameters, one for each `?`.
     parameters: Vec<Parameter>,
-    /// Whether plain text is written as a literal.
+    /// True if a plain string is written as a literal.
     is_literal: bool,
 }
 
@@ -89,7 +89,7 @@ impl CopyStatement {
         Some(())
     }
 
-    /// Adds the condition that the copy's own mark is older or of another origin.
+    /// Adds the condition that the copy's current mark is older or belongs to another origin.
     fn is_older(&mut self, rule: &CopyRule, mark: &Mark) {
         let attribute = mark_attribute(&rule.name);
         self.text.push('(');
@@ -130,7 +130,7 @@ impl CopyStatement {
 }
 
 /// Returns the statement that writes a copy if [`CopyGuard::of_job`](super::CopyGuard::of_job)
-/// holds. `key` is the key of one copy; the keys of the others have the same attributes. Returns
+/// holds. `key` is the key of one copy; the keys of all other copies have the same attributes. Returns
 /// `None` if PartiQL cannot express the write: a name contains a quotation mark, or the statement
 /// would exceed DynamoDB's maximum length.
 pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Option<CopyStatement> {

@@ -61,7 +61,7 @@ impl JobExtent {
 /// A job in progress.
 struct JobInProgress {
     job: Job,
-    /// Whether the job has progress that is not saved in the table.
+    /// True if the job has progress that is not saved in the table.
     is_unsaved: bool,
     /// The time when the progress was last saved.
     saved: Instant,
@@ -111,7 +111,7 @@ struct PageOutcome {
     refusal: Option<(String, String)>,
     /// Number of finished copies before the first unfinished copy.
     visited: usize,
-    /// Whether the origin exists, so that copies to delete must be kept.
+    /// True if the origin exists, so its copies must not be deleted.
     is_origin_there: bool,
     /// The reason why some copies are unfinished and must be written again.
     failure: Option<Failure>,
@@ -128,7 +128,7 @@ impl PageOutcome {
         self.passed_over.extend(other.passed_over);
         self.refused += other.refused;
         self.refusal = self.refusal.take().or(other.refusal);
-        // A wrong deployment takes precedence over a temporary failure.
+        // A misconfigured deployment takes precedence over a temporary failure.
         self.failure = match (self.failure.take(), other.failure) {
             (Some(fatal @ Failure::Fatal(_)), _) | (Some(fatal), None) => Some(fatal),
             (_, other) => other,
@@ -321,8 +321,8 @@ impl<T: CopyTables> Copies<T> {
     ///
     /// If two workers do this concurrently, both finish. The worker that writes the last mark deletes the
     /// copy, unless the other worker replaces that mark before the delete; the attempts of each worker are
-    /// bounded. Copies after one that still has another worker's mark do not count as done. The copies that
-    /// were read are deleted before further copies are read.
+    /// bounded. After a copy that still has another worker's mark, no copy counts as done. The copies that were
+    /// read are deleted before further copies are read.
     async fn delete_marked_over(
         &self,
         place: (&CopyRule, &Origin, &AttributeValue),
@@ -526,7 +526,7 @@ impl<T: CopyTables> Copies<T> {
         all
     }
 
-    /// Writes copies with many concurrent requests until all are written or the time is over.
+    /// Writes copies with many concurrent requests until all are written or the deadline has passed.
     async fn write_all(
         &self,
         rule: &CopyRule,

@@ -9,7 +9,7 @@ use rules::{Fold, Found, Joined, Needs, Rule};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 
-/// What the rule of an executor reads of a target before it decides.
+/// The data of a target that an executor's rule reads before it decides.
 type Input<E> = <<E as Executor>::Rule as Rule>::Input;
 /// The effects of a batch that an executor applies.
 type Effects<E> = <<<E as Executor>::Rule as Rule>::Effect as Fold>::Folded;
@@ -34,9 +34,9 @@ pub trait Executor: Send + Sync {
     ) -> impl Future<Output = Vec<TargetOutcome>> + Send;
 }
 
-/// Returns targets in the order of their first records. If the invocation runs out of time, the
-/// unfinished targets are then those of the last records, so the redelivered rest of the batch is
-/// short.
+/// Returns targets in the order of their first records. If the invocation runs out of time, only
+/// targets of the last records are then unfinished, so Lambda redelivers only a short rest of the
+/// batch.
 pub(crate) fn in_order<K, V>(targets: BTreeMap<K, Joined<V>>) -> Vec<(K, Joined<V>)> {
     let mut targets: Vec<_> = targets.into_iter().collect();
     targets.sort_by_key(|(_, joined)| joined.records.iter().min().copied());
@@ -50,8 +50,8 @@ pub struct TargetOutcome {
     pub target: String,
     /// Positions in the batch of the records that have effects on the target.
     pub records: Vec<usize>,
-    /// Number of these records that changed the target. The others were applied before, or are
-    /// quarantined.
+    /// Number of these records that changed the target. The other records had been applied before, or
+    /// are quarantined.
     pub result: Result<usize, Failure>,
     /// Records to quarantine, because applying their effects to the target showed that they can
     /// never be applied.

@@ -1,5 +1,5 @@
 //! Loads the data that a rule needs for a batch, in the order of the records and in parts. So an
-//! incomplete load shortens the batch instead of failing all of it. Totals may have many slots. To
+//! incomplete load shortens the batch instead of failing it. Totals may have many slots. To
 //! save memory, few such totals are read at a time, and only a limited number of slots is kept.
 //!
 //! This module makes no decisions about records.
@@ -24,9 +24,9 @@ const SLOTS_AT_ONCE: usize = 10_000;
 const SLOTS_MAX: usize = 30_000;
 
 /// The first attempt to load a batch. Each part is one request. Four concurrent parts hide the latency and
-/// leave capacity of the table to others. A load usually needs only a small part of this quarter of the time.
+/// leave capacity of the table to other clients. A load usually needs much less than this quarter of the time.
 const WIDE: LoadPlan = LoadPlan { concurrency: 4, needs_max: BATCH_GET_KEYS_MAX, percent: 25 };
-/// The second attempt, if the first one loaded nothing. On a slow table, concurrent parts may all
+/// The second attempt, if the first attempt loaded nothing. On a slow table, concurrent parts may all
 /// stay incomplete. Sequential small parts complete one after the other within a few seconds each.
 const NARROW: LoadPlan = LoadPlan { concurrency: 1, needs_max: 10, percent: 33 };
 
@@ -50,7 +50,7 @@ pub(super) struct Loaded<I> {
     pub(super) failure: Option<Failure>,
 }
 
-/// The needs of consecutive records, without those that an earlier record has too.
+/// The needs of consecutive records, without needs that an earlier record already has.
 struct Part {
     /// The position after the last record of the part.
     end: usize,
@@ -92,7 +92,7 @@ impl<R: Rule, E: Executor<Rule = R>, O: ObjectStore> Frame<R, E, O> {
         };
         for Part { end, needs } in &parts {
             if slots(&loaded.found) >= SLOTS_MAX {
-                // The limit stays exceeded for all later parts, so their loads are not begun.
+                // The limit remains exceeded for all later parts, so they are not loaded.
                 loaded.found.not_loaded.extend(needs.iter().cloned());
                 loaded.records = *end;
                 continue;

@@ -2,7 +2,7 @@
 //! order, loads the data that the rule needs, lets the rule decide, folds the effects and applies
 //! them, quarantines refused records, and reports.
 //!
-//! The rule decides, the executor applies. The report names at most one record: the first one to
+//! The rule decides, the executor applies. The report names at most one record: the first record to
 //! deliver again, with all records after it. Effects are idempotent, so redelivered records that
 //! were applied change nothing.
 
@@ -43,7 +43,7 @@ pub struct Summary {
     pub already_applied: usize,
     /// Records that were quarantined.
     pub refused: usize,
-    /// Records returned for redelivery: the first one that failed, and all after it.
+    /// Records returned for redelivery: the first failed record, and all records after it.
     pub retried: usize,
 }
 
@@ -81,7 +81,7 @@ pub struct Processed<'p> {
 struct Decided<F> {
     ignored: usize,
     folded: F,
-    /// Refused records by position, each with the reason. No retry can help them.
+    /// Refused records by position, each with the reason. A retry would be refused too.
     refused: Vec<(usize, String)>,
 }
 
@@ -136,8 +136,8 @@ impl<R: Rule, E: Executor<Rule = R>, O: ObjectStore> Frame<R, E, O> {
     /// Processes a batch.
     ///
     /// # Errors
-    /// When the whole batch must be delivered again: the deployment is wrong, or the first record
-    /// to deliver again cannot be named.
+    /// When the whole batch must be delivered again: the deployment is misconfigured, or the first
+    /// record to deliver again has no readable sequence number.
     pub async fn process(
         &self,
         batch: &[BatchRecord<'_>],
@@ -257,7 +257,7 @@ fn positions_of(target: &TargetOutcome, batch: &[BatchRecord<'_>]) -> Vec<(usize
     if target.set_aside.is_empty() {
         return Vec::new();
     }
-    // Each record is read only once, because reading may decode it.
+    // Each record is read only once, because a read may have to decode the record.
     let mut ids: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for position in &target.records {
         let id = batch.get(*position).and_then(|delivered| {
@@ -318,12 +318,12 @@ impl Outcome {
             Failure::Fatal(reason) => {
                 error!(
                     reason,
-                    target, "the deployment is wrong; the batch will be delivered again"
+                    target, "the deployment is misconfigured; Lambda will deliver the batch again"
                 );
                 Err(Failure::Fatal(reason))
             }
             Failure::Retry(reason) => {
-                warn!(reason, target, "records will be delivered again");
+                warn!(reason, target, "Lambda will deliver records again");
                 if self.retry_from.as_ref().is_none_or(|(first, _)| position < *first) {
                     self.retry_from = Some((position, reason));
                 }

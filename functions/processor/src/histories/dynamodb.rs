@@ -214,8 +214,8 @@ mod tests {
     use super::*;
     use crate::tables::scripted::{endpoint, serve};
 
-    /// The error for an item that is too large differs from the error for a wrong deployment, in
-    /// every form in which DynamoDB reports them.
+    /// DynamoDB reports a too large item and a misconfigured table in several forms. In every form,
+    /// the two errors lead to different outcomes.
     #[tokio::test]
     async fn a_too_large_version_differs_from_a_wrong_table() {
         let cancelled = |reasons: &str| {

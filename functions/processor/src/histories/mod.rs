@@ -1,8 +1,7 @@
 //! The executor of versions: adds the changes in a batch to the histories of their items. Each plan
 //! is written in one transaction that is conditional on the head's revision.
 //!
-//! The rule decides which versions a history must have. This module does not know how the items
-//! were changed.
+//! The rule decides which versions a history must have. This module does not interpret the changes.
 
 mod dynamodb;
 #[cfg(test)]
@@ -69,7 +68,7 @@ pub enum PlanOutcome {
     TooLarge(String),
 }
 
-/// Maximum number of latest versions that are held with their images: those that may have to move,
+/// Maximum number of latest versions whose images are in memory: the versions that may have to move,
 /// and the version before them. Only the numbers of earlier versions are needed, and a history may
 /// have any length.
 const IMAGES_MAX: usize = RENUMBERED_MAX + 1;
@@ -85,7 +84,7 @@ impl TransactionBounds {
     const USUAL: Self = Self { changes: CHANGES_MAX, image_bytes: IMAGE_BYTES_MAX };
 
     /// Returns the bounds of the next attempt after a failure. A partition that lacks capacity for
-    /// many versions at once may have enough for fewer. One change is always allowed, even if its
+    /// many versions in one write may have enough for fewer. One change is always allowed, even if its
     /// image is larger than the bound.
     fn halved(self) -> Self {
         Self { changes: (self.changes / 2).max(1), image_bytes: self.image_bytes / 2 }
@@ -110,7 +109,7 @@ pub struct Histories<T> {
 }
 
 impl<T: HistoryTable> Histories<T> {
-    /// Adds `changes` to the history of `item`. Returns how many of them were new. A change is
+    /// Adds `changes` to the history of `item`. Returns how many changes were new. A change is
     /// quarantined if it arrived too late, or if the table refuses it even in a separate write. The
     /// history continues without this change.
     async fn join(
@@ -137,7 +136,7 @@ impl<T: HistoryTable> Histories<T> {
                 };
                 is_known = true;
             }
-            // If the head is damaged now, it was damaged after it was loaded for the batch. The
+            // A head that is damaged at this point was damaged after the load for the batch. The
             // next delivery refuses the records of this item.
             let head = found.as_ref().map(Head::from_item).transpose();
             let head = head.map_err(|error| Failure::Retry(error.to_string()))?;
@@ -233,7 +232,7 @@ impl<T: HistoryTable> Histories<T> {
         let mut tail: Vec<Version> = Vec::new();
         let mut below = head.latest + 1;
         // The loop is bounded by the number of versions, because each page begins below the
-        // previous one.
+        // previous page.
         loop {
             let page = self.table.versions_below(item, below).await?;
             let versions = page.iter().map(Version::from_item).collect::<Result<Vec<_>, _>>();
@@ -260,11 +259,11 @@ impl<T: HistoryTable> Histories<T> {
 
 /// The outcome of an attempt to add changes.
 enum AddOutcome {
-    /// All changes were in the history already.
+    /// The history already contained all changes.
     Nothing,
     /// These changes were added, and this is the new head.
     Some { these: Changes, head: Head },
-    /// Another writer changed the history in between.
+    /// Another writer changed the history between the read and the write.
     ConcurrentChange,
     /// One of the changes cannot become a version.
     Refused(RefusedChanges),
@@ -287,8 +286,8 @@ fn too_late(changes: &Changes, plan: impl Fn(&Changes) -> Result<Plan, TooLate>)
     AddOutcome::TooLate { these: changes.without(&rest), reasons }
 }
 
-/// The changes of a refused transaction. One of them, or the base before the first, cannot become a
-/// version.
+/// The changes of a refused transaction. One of these changes, or the base before the first change,
+/// cannot become a version.
 struct RefusedChanges {
     changes: Changes,
     has_base: bool,

@@ -115,7 +115,7 @@ async fn executors_at_the_same_time_number_each_change_once() {
                 let mut done = 0;
                 while done < 60 {
                     let to = (done + 3 + (seed + executor) % 5).min(60);
-                    // After a failure, the records are delivered again with other boundaries.
+                    // After a failure, the records are delivered again in different batches.
                     if apply(histories, done.saturating_sub(executor), to).await.is_ok() {
                         done = to;
                     }
@@ -245,7 +245,7 @@ async fn a_change_that_the_table_takes_no_version_of_is_put_aside_alone() {
     let values: Vec<u64> = versions.values().map(|v| value(v).to_u64().unwrap()).collect();
     assert_eq!(values, expected);
     assert!(versions.keys().copied().eq(1..=expected.len() as u64));
-    // The versions themselves show that the base and some changes are missing.
+    // The stored versions show that the base and some changes are missing.
     assert!(versions[&1].lacks_base());
     assert_eq!(lacking(&versions), [9, 21]);
     assert_eq!(head.unwrap().latest, expected.len() as u64);
@@ -299,6 +299,6 @@ async fn changes_that_come_too_late_are_put_aside_together() {
     assert_eq!(values, expected);
     assert_eq!(lacking(&versions), [121]);
     assert_eq!(store.objects().len(), 40);
-    // The later versions take about 17 pages, which are not read again for each change.
+    // The later versions fill about 17 pages. These pages are not read again for each change.
     assert!(table.pages() < 120, "{}", table.pages());
 }

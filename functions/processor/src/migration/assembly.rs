@@ -64,8 +64,9 @@ impl Targets {
         keys: &mut Keys,
     ) -> Result<Option<bool>, Failure> {
         let table = migration.documents_of(&document.parts);
-        let table = table
-            .ok_or_else(|| Failure::Fatal(format!("`{}` has no documents", document.parts)))?;
+        let table = table.ok_or_else(|| {
+            Failure::Fatal(format!("no document has parts in `{}`", document.parts))
+        })?;
         // The documents must be read before the parts, as the module's documentation explains.
         let mut standing: BTreeMap<PrimaryKey, Option<Item>> = BTreeMap::new();
         for key in &keys.0 {
@@ -167,7 +168,7 @@ impl Targets {
                 return Ok(items);
             }
         }
-        Err(Failure::Fatal(format!("a partition of `{}` does not end", document.parts)))
+        Err(Failure::Fatal(format!("a partition of table `{}` has too many pages", document.parts)))
     }
 
     fn source(&self, migration: &Migration, document: &Document) -> String {

@@ -32,8 +32,8 @@ use crate::failure::Failure;
 use crate::tables::attribute_value::{to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
-/// Number of checks of a mismatch, and the pause between them. Without lag, a stream function processes a
-/// record within a second or two.
+/// Number of checks of a mismatch. The next constant is the pause between two checks. Without lag, a stream
+/// function processes a record within a second or two.
 const LOOKS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(600);
 
@@ -49,8 +49,8 @@ pub(super) struct Difference {
 pub(super) enum Repair {
     /// Apply these registers to the target.
     ApplyRegisters(Target, Registers),
-    /// Assemble the document from its parts again. The keys are those under which the document
-    /// existed.
+    /// Assemble the document from its parts again. The keys are all keys under which the document
+    /// has existed.
     Assemble(Document, Keys),
 }
 
@@ -122,7 +122,7 @@ pub(super) async fn recheck_mismatches<'l, S, D>(
     Ok(found)
 }
 
-/// Reads items again and leaves out missing ones: the check of the targets finds the targets of a
+/// Reads items again and leaves out missing items: the check of the targets finds the targets of a
 /// deleted item.
 pub(super) async fn reread(
     worker: &Worker<'_>,
@@ -166,8 +166,8 @@ async fn differences(
             // In the reverse direction, an item without a mark is an item from before the
             // migration, so it is not foreign.
             let is_foreign = matches!(known, Some(Err(_))) && !target.adopts;
-            // A foreign item is a difference even if it is equal now, because it will not follow
-            // its source.
+            // A foreign item is a difference even if it currently equals its source, because the
+            // migration does not propagate later changes to it.
             if seen.as_ref() == Some(&expected) && !is_foreign {
                 continue;
             }
@@ -233,14 +233,14 @@ pub(super) async fn targets(
             }
             Ok(registers) if registers.is_tombstone() => foreign.push(item),
             Ok(registers) => {
-                // Another migration may write to the same table, so its items may be among these.
+                // Another migration may write to the same table, so the page may contain its items.
                 if !foreign_items::is_of(&worker.migration, &registers) {
                     foreign.push(item);
                 }
                 suspects.push(item.clone());
             }
-            // The item existed before the migration. The targets that the forward migration
-            // produced from it must still exist.
+            // The item existed before the migration. The check verifies that the targets that the
+            // forward migration produced from it still exist.
             Err(_) if task.direction == Direction::Reverse && !item.contains_key(MARK) => {
                 suspects.push(item.clone());
             }
@@ -333,9 +333,9 @@ async fn extras(
     Ok(found)
 }
 
-/// Finds, in the reverse direction, the items that have not changed since the cut-over and that
-/// none of their derived items produces any more. A deletion or change of the derived items was not
-/// propagated to these items.
+/// Finds, in the reverse direction, items that should have been deleted. These items have not
+/// changed since the cut-over, and none of their derived items produces them now: a deletion or
+/// change of the derived items was not propagated.
 async fn left_behind(
     worker: &Worker<'_>,
     task: &Task,
@@ -390,7 +390,7 @@ async fn left_behind(
     Ok(found)
 }
 
-/// Returns the targets that a reader can see, each with its item.
+/// Returns the targets that exist for readers, without tombstones, each with its item.
 async fn readable<'t>(
     worker: &Worker<'_>,
     migration: &Migration,
@@ -464,9 +464,9 @@ pub(super) async fn report<S>(
 }
 
 /// Removes the marks of this migration. Marks of other migrations that write to the same table stay. In a
-/// table that the migration reads, only marks of touches belong to this migration. The location of a
-/// tombstone of this migration is recorded for the clean-up. An earlier, abandoned run wrote the tombstone,
-/// because this run's tombstones have already been removed.
+/// table that the migration reads, only marks of touches belong to this migration. If a tombstone of this
+/// migration is left, its location is recorded for the clean-up. Such a tombstone is from an earlier, abandoned
+/// run, because this run's tombstones have already been removed.
 pub(super) async fn unmark(
     worker: &Worker<'_>,
     task: &Task,
@@ -484,7 +484,7 @@ pub(super) async fn unmark(
         if !is_own(&worker.migration, &registers) {
             continue;
         }
-        // A user's update of a tombstone makes it an item; then only its mark is removed.
+        // If a user's update has turned a tombstone into an item, only its mark is removed.
         if registers.is_tombstone() && is_bare_tombstone(item, schema) {
             note_left_over(worker, task, schema, item, &registers).await?;
         } else {
@@ -530,7 +530,7 @@ async fn note_left_over(
     worker.targets.note_tombstone(&target, &key_of(item, schema), stamp).await
 }
 
-/// Removes an item's mark. Returns whether the mark was still the one that was read.
+/// Removes an item's mark if the mark is unchanged since it was read. Returns whether it was removed.
 async fn take_mark_off(
     worker: &Worker<'_>,
     task: &Task,
@@ -562,5 +562,5 @@ async fn take_mark_off(
 }
 
 pub(super) fn unknown(table: &str) -> Failure {
-    Failure::Fatal(format!("the key schema of `{table}` is not known"))
+    Failure::Fatal(format!("the key schema of `{table}` is unknown"))
 }

@@ -180,7 +180,7 @@ pub(super) fn decode<E: Entry>(item: HashMap<String, SdkValue>) -> Result<E, Fai
     let entry: E = serde_dynamo::from_item(item).map_err(|error| damaged(error.to_string()))?;
     match (entry.partition(), entry.name()) == (partition.clone(), name.clone()) {
         true => Ok(entry),
-        false => Err(damaged(format!("its attributes are those of `{}`", entry.name()))),
+        false => Err(damaged(format!("it has the attributes of `{}`", entry.name()))),
     }
 }
 
@@ -210,7 +210,7 @@ pub(super) mod tests {
         for (attribute, value, reason) in [
             ("phase", json!({"S": "flying"}), "unknown variant `flying`"),
             ("run", json!({"S": "3"}), "Expected num"),
-            ("entry", json!({"S": "STATES"}), "its attributes are those of `STATE`"),
+            ("entry", json!({"S": "STATES"}), "it has the attributes of `STATE`"),
         ] {
             let mut damaged = item.clone();
             damaged[attribute] = value;

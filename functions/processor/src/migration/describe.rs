@@ -1,6 +1,6 @@
 //! The key schema of a table, from `DescribeTable`.
 //!
-//! Other properties of a table are not used.
+//! The module ignores all other properties of a table.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{KeyType, TableDescription};

@@ -1,8 +1,8 @@
 //! Dispatches records of the control table's stream: a worker processes the task of a record now,
 //! checks the task again later, postpones it, or marks it as superseded.
 //!
-//! The migration's state decides between these (`State::turn_of`). Other modules implement the
-//! tasks.
+//! The migration's state decides between these actions (`State::turn_of`). Other modules implement
+//! the tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +38,8 @@ pub(super) struct Offer<'d> {
     sequence_number: Option<&'d str>,
 }
 
-/// Returns the tasks in the records of a batch that the template's event filter passes. Ignores
-/// other entries of the control table and records that cannot be decoded.
+/// Returns the tasks in the records of a batch. Like the template's event filter, ignores other
+/// entries of the control table. Also ignores records that cannot be decoded.
 pub(super) fn offers<'d>(batch: &'d [BatchRecord<'_>]) -> Vec<Offer<'d>> {
     let offer = |delivered: &'d BatchRecord<'_>| {
         let task = task_of(delivered.record().as_ref().ok()?)?;

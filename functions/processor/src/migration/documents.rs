@@ -3,8 +3,8 @@
 //!
 //! A document is checked together with its profile, which is the item with everything that is in no
 //! part. A document without a profile is checked by its own key. Parts without a profile are
-//! reported. Documents that differ are assembled again, as after a record of a part. The rule
-//! defines how parts form a document.
+//! reported. Documents that differ are assembled again, as they are after a stream record of a
+//! part. The rule defines how parts form a document.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,7 +76,7 @@ pub(super) async fn left_behind(
     }
     let partitions = by_partition.keys().cloned().collect();
     let profiles = profiles(worker, parts, &partitions).await?;
-    // An item that cannot be split has no parts, so nothing is missing.
+    // A document that cannot be split has no parts, so none of its parts can be missing.
     let became_something = |item: &Item| {
         let forward = worker.inverse();
         item.contains_key(MARK)
@@ -100,7 +100,7 @@ pub(super) async fn left_behind(
     compare(worker, task, suspects, tally, deadline).await
 }
 
-/// Returns the profiles in these partitions that a reader can see.
+/// Returns the profiles that exist for readers in these partitions.
 async fn profiles(
     worker: &Worker<'_>,
     parts: &str,
@@ -131,7 +131,7 @@ async fn compare(
     report(worker, task, found, tally).await
 }
 
-/// Returns the first difference of each partition that has one.
+/// Returns the first difference of each partition that has a difference.
 async fn differences(
     worker: &Worker<'_>,
     suspects: Vec<Suspect>,
@@ -140,14 +140,14 @@ async fn differences(
         let found = difference(worker, &document, &keys).await?;
         Ok::<_, Failure>(found.map(|difference| ((document, keys), difference)))
     });
-    // The futures are collected: a page has at most a few hundred partitions.
+    // Collecting the futures takes little memory: a page has at most a few hundred partitions.
     let looks: Vec<_> = looks.collect();
     let found = stream::iter(looks).buffer_unordered(READ_AT_ONCE);
     found.try_filter_map(|found| async move { Ok(found) }).try_collect().await
 }
 
-/// Returns a difference of a partition's document. With `keys`, checks the documents that have
-/// these keys.
+/// Returns the first difference of a partition's document; `None` if there is no difference. If
+/// `keys` is not empty, checks the documents with these keys.
 async fn difference(
     worker: &Worker<'_>,
     document: &Document,

@@ -86,8 +86,8 @@ fn some_targets(
     })
 }
 
-/// Returns the number of concurrent requests, and of statements in each, for `width` concurrent
-/// writes.
+/// Returns the number of concurrent requests, and the number of statements in each request, for
+/// `width` concurrent writes.
 fn shape(width: usize) -> (usize, usize) {
     let width = width.clamp(1, WRITES_AT_ONCE);
     let size = (width * STATEMENTS_MAX).div_ceil(WRITES_PER_REQUEST).min(STATEMENTS_MAX);
@@ -164,7 +164,7 @@ fn insert(table: &str, item: &Item) -> Option<String> {
     text.push('\'');
     text.push_str(MARK);
     text.push_str("': ?}");
-    // The limit is in characters. A text has at least as many bytes as characters.
+    // The limit is in characters. A string has at least as many bytes as characters.
     (text.len() <= STATEMENT_LENGTH_MAX).then_some(text)
 }
 

@@ -22,8 +22,8 @@ use super::task::Worker;
 use crate::back_off::RetryPolicy;
 use crate::failure::Failure;
 
-/// The explanation for operators why a foreign item is a difference, and what to do.
-const WHY: &str = "the item is among the parts of a document, but the migration did not write the item, which would become part of the document at the cut-over; delete or move the item, or choose another table or key";
+/// Tells operators why a foreign item is a difference, and what to do about it.
+const WHY: &str = "the migration did not write this item, but it is among the parts of a document and would become part of the document at the cut-over; delete or move the item, or choose another table or key";
 
 /// Counts and records the foreign items of a page that are in a document's partition. Returns all
 /// other items. Does nothing after the cut-over: parts without marks are then correct items of the
@@ -55,7 +55,7 @@ pub(super) async fn count<'i>(
         let name = worker.migration.name();
         worker.control.note_problem(ProblemKind::Foreign, name, &task.table, &key, WHY).await
     };
-    // The futures are collected: a page has at most a few hundred items.
+    // Collecting the futures takes little memory: a page has at most a few hundred items.
     let notes: Vec<_> = keys.map(note).collect();
     stream::iter(notes).buffer_unordered(WRITES_AT_ONCE).try_collect::<()>().await?;
     Ok(others)
@@ -86,7 +86,7 @@ async fn parts_of(
 }
 
 /// Returns whether an item has the key of a document's part but is not that part: it has no mark,
-/// or its content differs. The comparison of the sources counts such an item.
+/// or its content differs. The comparison of the sources counts this item.
 fn is_in_place_of(item: &Item, schema: &KeySchema, parts: &BTreeMap<PrimaryKey, Item>) -> bool {
     let key = schema.key_of_item(item).ok();
     key.and_then(|key| parts.get(&key)).is_some_and(|part| {
@@ -95,7 +95,7 @@ fn is_in_place_of(item: &Item, schema: &KeySchema, parts: &BTreeMap<PrimaryKey, 
 }
 
 /// Returns the sources of the documents in these partitions that the migration has split, by
-/// partition. A document that is deleted meanwhile is left out, because it has no profile any more.
+/// partition. A document that is deleted meanwhile is left out, because it has no profile.
 async fn documents(
     worker: &Worker<'_>,
     back: &Migration,

@@ -100,9 +100,9 @@ async fn renewed_every<T, E>(
         }
         let begun = Instant::now();
         let renewing = Box::pin(renewed(control, &task, ends));
-        // If the work succeeds, it waits for a renewal in progress, because the outcome determines
-        // the revision with which the task is saved. If the work fails, it does not wait: the task
-        // is read again before it is saved, and there may be no time.
+        // After successful work, a renewal in progress is awaited, because its outcome determines
+        // the revision with which the task is saved. After failed work, the renewal is not awaited:
+        // the task is read again before it is saved, and there may be no time.
         let (renewed, done) = match select(&mut work, renewing).await {
             Either::Left((Err(failed), _)) => return Ok(Some((Err(failed), task.clone()))),
             Either::Left((done, renewing)) => (renewing.await, Some(done)),
@@ -130,7 +130,7 @@ async fn renewed(control: &Control, task: &Task, ends: Instant) -> Result<Option
         match timeout_at(ends.min(Instant::now() + RENEWAL_MAX), renew(control, task)).await {
             Ok(Err(Failure::Retry(reason))) => failure = reason,
             Ok(ended) => return ended,
-            // The request may still take effect later. The next attempt detects that.
+            // The request may take effect later. The next attempt detects a late effect.
             Err(_) => {}
         }
         tokio::time::sleep(RENEWAL_PAUSE).await;

@@ -60,7 +60,7 @@ pub(crate) struct Migrations<O> {
     control: Control,
     quarantine: Quarantine<O>,
     retry: RetryPolicy,
-    /// The name of this process, as an owner of leases.
+    /// The name under which this process owns leases.
     name: String,
     compiled: Mutex<BTreeMap<ActiveMigration, Arc<Migration>>>,
     /// The time in seconds at which each recurring entry was last written, by the entry's name.
@@ -85,9 +85,9 @@ pub(crate) type SourcesFrame<O> = Frame<Vec<Arc<Migration>>, Targets, O>;
 
 /// The result of [`Migrations::begin`].
 pub(crate) enum BatchStart<O> {
-    /// The batch is of a source table; this frame must process it.
+    /// The batch is from a source table; this frame must process it.
     Frame(Box<SourcesFrame<O>>),
-    /// The batch was of the control table and is done.
+    /// The batch is from the control table and has been processed.
     Done(BatchResponse),
 }
 
@@ -110,10 +110,10 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 let offers = dispatch::offers(batch);
                 let response = self.work(&offers, deadline).await;
                 self.note_throttling().await;
-                // This entry proves that the running functions write such entries. It is written
-                // only for a batch with tasks. Without the event filter, the function also receives
-                // the records of these entries; if it wrote an entry for each of these records, the
-                // entries would never end.
+                // This entry proves that the running functions record the tables that they follow. It
+                // is written only for a batch with tasks. Without the event filter, the function also
+                // receives the records of its own entries. If it wrote an entry for each of these
+                // records, it would invoke itself in an endless loop.
                 if !offers.is_empty() {
                     self.note_followed(self.control.table()).await;
                 }
@@ -126,7 +126,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 {
                     self.note_followed(&table).await;
                 }
-                // Reports throttling since the previous report, including that of the previous
+                // Reports throttling since the previous report, including throttling in the previous
                 // invocation.
                 self.note_throttling().await;
                 Ok(BatchStart::Frame(Box::new(Frame {
@@ -165,9 +165,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         report
     }
 
-    /// Returns the migrations that may follow a batch of a source table, and the forward directions
-    /// of those that run in reverse. If a migration cannot run, for example because a table of its
-    /// plan is missing, it fails only the batches of tables that it reads.
+    /// Returns the migrations that may apply a batch of a source table, and the forward directions
+    /// of the migrations that run in reverse. If a migration cannot run, for example because a table
+    /// of its plan is missing, it fails only the batches of tables that it reads.
     async fn followers(
         &self,
         batch: &[BatchRecord<'_>],
@@ -206,7 +206,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok((migration, Some(self.migration(&there).await?)))
     }
 
-    /// Returns whether it is certain that the migration does not read the batch's table.
+    /// Returns true if the migration certainly does not read the batch's table.
     async fn is_of_others(&self, active: &ActiveMigration, batch: &[BatchRecord<'_>]) -> bool {
         let Some(table) = table_of(batch) else { return false };
         let ActiveMigration { name, followed } = active;
@@ -271,7 +271,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let note = tokio::time::timeout(NOTE_LIMIT, self.control.put(&followed));
         let late = |_| Err(Failure::Retry("the control table did not respond in time".to_owned()));
         if let Err(failure) = note.await.unwrap_or_else(late) {
-            tracing::warn!(function = "migration", table, %failure, "the record that the function follows the stream could not be written");
+            tracing::warn!(function = "migration", table, %failure, "could not record that the function follows the stream");
             // The write failed, so the next batch tries again.
             self.noted.lock().remove(&entry);
         }
@@ -325,7 +325,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let (plan, fingerprint) = self.plan(name).await?;
         if fingerprint != followed.fingerprint {
             return Err(wrong(
-                "its plan has changed since the start; abort the migration and start it again"
+                "the plan has changed since the migration started; abort the migration and start it again"
                     .to_owned(),
             ));
         }

@@ -14,7 +14,7 @@ pub(crate) struct Pace(pub(crate) Option<u64>);
 ///
 /// A worker gets at most an equal share of the rate, and at most the unused part of the rate. So a
 /// worker that joins waits until earlier workers end their slices. A crashed worker's share becomes
-/// free when its lease ends. Of two leased tasks without a share, the one whose name sorts first
+/// free when its lease ends. If two leased tasks have no share, the task whose name sorts first
 /// takes its share first, so that they do not both take the same part.
 pub(crate) fn share(rate: u64, tasks: &[Task], task: &Task, now_ms: u64) -> u64 {
     let name = task.name();

@@ -1,5 +1,5 @@
 //! Retries of failed tasks. If the record of a failed task were redelivered, it would block all
-//! later records in the shard, including those of other migrations. Therefore the failure is
+//! later records in the shard, including records of other migrations. Therefore the failure is
 //! written to the task's entry instead.
 //!
 //! That write creates a new record of the task after the records of other tasks, so the task is

@@ -54,7 +54,7 @@ pub(crate) struct Worker<'w> {
     pub(crate) migration: Arc<Migration>,
     /// The direction opposite to the task's, if the plan has a reverse direction.
     pub(crate) inverse: Option<Arc<Migration>>,
-    /// Whether the migration was aborted. A touch then only removes marks.
+    /// True if the migration was aborted. A touch then only removes marks.
     pub(crate) clears: bool,
     pub(crate) targets: Targets,
 }
@@ -167,9 +167,9 @@ fn cursor_of(task: &Task) -> Result<Option<Item>, Failure> {
     })
 }
 
-/// Returns the upper bound of the next page, after a page with the bound `most`. After a failure it is half
-/// of the page's items. After a page that fits into a slice it doubles. After a page that takes longer it
-/// stays the same, because a larger page might take longer than an invocation may.
+/// Returns the upper bound of the next page, after a page with the bound `most`. After a failure, the bound
+/// is half of the page's items. After a page that fits into a slice, the bound doubles. After a page that
+/// takes longer, the bound is unchanged, because a larger page might take longer than an invocation may.
 fn page_after(most: u32, items: usize, took: Option<Duration>) -> u32 {
     match took {
         None => u32::try_from(items / 2).unwrap_or(most).clamp(1, most.max(1)),
@@ -209,7 +209,7 @@ impl Worker<'_> {
         let slice = Box::pin(self.slice(task, pace, deadline));
         let Some((slice, task)) = while_held(self.control, task, slice).await? else {
             let (migration, entry) = (&task.migration, task.name());
-            info!(function = "migration", migration, entry, "another worker has the task");
+            info!(function = "migration", migration, entry, "another worker has leased the task");
             return Ok(());
         };
         let slice = slice?;
@@ -376,7 +376,7 @@ impl Worker<'_> {
         Err(Failure::Retry(failure))
     }
 
-    /// Reads the next page of a backfill while the current one is written. If an item of that page
+    /// Reads the next page of a backfill while the current page is written. If an item of that page
     /// changes meanwhile, the stream delivers the change. A check does not read ahead, because it
     /// must compare what it has just read. A failure of this read is ignored; the regular read of
     /// the page reports it.

@@ -15,8 +15,8 @@ use serde::Deserialize;
 
 use super::targets::WRITES_AT_ONCE;
 
-/// Increase of concurrent writes after each page without throttling, so that the maximum is reached
-/// again after some pages. In a batch, a page is as many finished writes as may run concurrently.
+/// Number of concurrent writes that each page without throttling adds, up to the maximum. In a
+/// batch, a page counts as many finished writes as may run concurrently.
 const STEP_UP: usize = 4;
 /// Error codes of throttling. Source: AWS, DynamoDB developer guide, "Error handling".
 const CODES: [&str; 3] =
@@ -47,7 +47,8 @@ impl Default for ThrottlingState {
 struct ErrorBody {
     #[serde(rename = "__type", default)]
     error_type: String,
-    // DynamoDB's throttling exceptions spell this member in two ways (AWS API reference).
+    // DynamoDB's throttling exceptions spell this member in upper or lower case (AWS API
+    // reference).
     #[serde(rename = "ThrottlingReasons", alias = "throttlingReasons", default)]
     reasons: Vec<Reason>,
 }

@@ -113,8 +113,7 @@ pub(super) async fn clear_left(
 }
 
 /// Puts the mark on an item, unless the plan produces nothing from the item. If the plan produces
-/// something from a later version of the item, the stream has a record of that version after the
-/// fence.
+/// something from a later version of the item, that version has a stream record after the fence.
 async fn mark(
     worker: &Worker<'_>,
     table: &str,

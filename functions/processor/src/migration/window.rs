@@ -1,7 +1,7 @@
 //! A window over the targets of a batch or of a page. It processes them in the order of their
 //! records, with as much concurrency as the throttling currently allows.
 //!
-//! The module does not know how a target is processed. The order matters, because a batch is
+//! Callers define how a target is processed. The order matters, because a batch is
 //! redelivered from the first record of an unfinished target.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ pub(super) struct Window<'t> {
     extent: WorkKind,
     /// Number of throttled attempts when the window was created.
     throttled: u64,
-    /// Whether a first write has failed because its target already exists, so that further targets
+    /// True if a first write has failed because its target already exists, so that further targets
     /// are read before they are written.
     has_existing_targets: AtomicBool,
 }
@@ -57,10 +57,10 @@ impl<'t> Window<'t> {
         self.has_existing_targets.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether targets are read before they are written. A write whose condition fails
-    /// costs as much as a successful one. So a redelivered batch would use up a slow table's
-    /// capacity for targets that are already done. As long as the targets do not exist yet, reads
-    /// would be unnecessary requests.
+    /// Returns true if targets are read before they are written. A write whose condition fails costs
+    /// as much as a successful write. Without reads, a redelivered batch would use up a slow table's
+    /// capacity for targets that are already done. For targets that do not exist yet, reads would be
+    /// unnecessary requests.
     pub(super) fn reads_first(&self) -> bool {
         self.extent != WorkKind::One
             && (self.has_existing_targets.load(Ordering::Relaxed)
@@ -68,10 +68,10 @@ impl<'t> Window<'t> {
                 || self.throttling.concurrency() < WRITES_AT_ONCE)
     }
 
-    /// Allows one more attempt if the last one was throttled. `throttled` is the number of
-    /// throttled attempts before it. If the target failed instead, later targets would use the
-    /// capacity, and the redelivered batch would not be shorter. The batch's deadline bounds the
-    /// attempts.
+    /// Allows one more attempt if the last attempt was throttled. `throttled` is the number of
+    /// throttled attempts before the last attempt. If the target failed instead, later targets would
+    /// use the capacity, and the redelivered batch would not be shorter. The batch's deadline bounds
+    /// the attempts.
     pub(super) fn wait_for_capacity(&self, attempts: &mut Attempts, throttled: u64) {
         if self.extent == WorkKind::Batch && self.throttling.attempts() > throttled {
             attempts.allow_one_more();
@@ -83,8 +83,8 @@ impl<'t> Window<'t> {
         self.throttling.attempts()
     }
 
-    /// Runs all of `work`, which starts in order. A future is created only when it starts, because
-    /// it takes several kilobytes and a batch has thousands of them.
+    /// Runs all futures of `work`, and starts them in order. A future is created only when it
+    /// starts, because it takes several kilobytes and a batch has thousands of futures.
     pub(super) async fn run<F: Future<Output = TargetOutcome>>(
         &self,
         mut work: impl Iterator<Item = F>,

@@ -24,7 +24,7 @@ pub(crate) struct Faults {
     pub(crate) unanswered: u64,
     /// Puts, replacements and removals that are answered with 409, without effect.
     pub(crate) contended: u64,
-    /// Whether an empty page precedes each page of a listing. Applies to all requests.
+    /// True if an empty page precedes each page of a listing. Applies to all requests.
     pub(crate) empty_pages: bool,
     /// Objects in a page of a listing; 0 means the default. Applies to all requests.
     pub(crate) page_objects: usize,
@@ -56,15 +56,15 @@ struct State {
     sent: Vec<(String, usize)>,
     /// Number of gets.
     gets: usize,
-    /// Number of gets in flight. The next field is its maximum.
+    /// Number of gets in flight. The next field is the maximum so far.
     gets_under_way: usize,
     gets_at_once: usize,
-    /// Objects whose next change has no effect and is answered as stale.
+    /// Objects whose next change has no effect and returns [`ChangeOutcome::Stale`].
     refused: BTreeSet<String>,
     /// Listings of names with this prefix fail.
     unlisted: Option<String>,
-    /// Prefixes and positions of pages that were returned empty. The next request for such a page
-    /// returns its objects.
+    /// Prefixes and positions of pages that were returned empty. The next request for one of these
+    /// pages returns its objects.
     returned_empty: BTreeSet<(String, String)>,
 }
 
@@ -137,7 +137,7 @@ impl InMemoryObjectStore {
         self.state.lock().unwrap().refused.insert(name.to_owned());
     }
 
-    /// Fails if `fate` means that a change conflicts with another request.
+    /// Fails if the random number `fate` selects a conflict with another request.
     fn conflict(&self, fate: u64) -> Result<(), Failure> {
         if self.faults.is_contended(fate) {
             return Err(Failure::Retry("409 ConditionalRequestConflict".to_owned()));
@@ -146,7 +146,7 @@ impl InMemoryObjectStore {
     }
 
     /// Lets other tasks run for a while. Then fails, or returns a random number that determines the
-    /// request's fate.
+    /// outcome of the request.
     async fn request(&self) -> Result<u64, Failure> {
         for _ in 0..self.random() % 4 {
             tokio::task::yield_now().await;

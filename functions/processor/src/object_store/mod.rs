@@ -91,8 +91,9 @@ pub trait ObjectMaintenance: ObjectStore {
         entity_tag: &str,
     ) -> impl Future<Output = Result<ChangeOutcome, Failure>> + Send;
 
-    /// Removes some noncurrent versions of the objects, including deleted ones, whose names begin
-    /// with `prefix` and come after `after`. Does nothing if the bucket has no noncurrent versions.
+    /// Removes some noncurrent versions of the objects whose names begin with `prefix` and come
+    /// after `after`, including deleted objects. Does nothing if the bucket has no noncurrent
+    /// versions.
     fn forget_earlier(
         &self,
         prefix: &str,
@@ -119,7 +120,7 @@ pub trait ObjectStore: Send + Sync {
                 after = next;
             }
             Err(Failure::Fatal(format!(
-                "there are more than {LIST_PAGES_MAX} pages of objects under `{prefix}`; move objects that the archive did not write elsewhere"
+                "there are more than {LIST_PAGES_MAX} pages of objects under `{prefix}`; move objects of other programs out of this prefix"
             )))
         }
     }

@@ -100,8 +100,8 @@ impl ObjectStore for S3ObjectStore {
     async fn page(&self, prefix: &str, after: &str) -> Result<Page, Failure> {
         let ask = async |token: Option<String>| {
             let request = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix);
-            // A continuation token contains the whole position, so the request has no `start-after`
-            // name.
+            // A continuation token contains the complete position, so the request needs no
+            // `start-after` name.
             let begins_after = token.is_none() && !after.is_empty();
             let page = request
                 .set_start_after(begins_after.then(|| after.to_owned()))
@@ -118,7 +118,7 @@ impl ObjectStore for S3ObjectStore {
             }
         }
         Err(Failure::Retry(format!(
-            "ListObjectsV2 in bucket=`{}` returns only empty pages under `{prefix}`, {EMPTY_PAGES_MAX} of them so far",
+            "ListObjectsV2 in bucket=`{}` returned only empty pages under `{prefix}`: {EMPTY_PAGES_MAX} pages in a row",
             self.bucket
         )))
     }
@@ -147,7 +147,7 @@ impl ObjectStore for S3ObjectStore {
             }
         }
         Err(Failure::Fatal(format!(
-            "bucket=`{}` has more than {FOLDER_PAGES_MAX} pages of folders under `{prefix}`; move folders that the archive did not write elsewhere",
+            "bucket=`{}` has more than {FOLDER_PAGES_MAX} pages of folders under `{prefix}`; move folders of other programs out of this prefix",
             self.bucket
         )))
     }
@@ -241,7 +241,7 @@ impl ObjectMaintenance for S3ObjectStore {
         let earlier = earlier_of(&page);
         let next = listed_whole(&page, after);
         if earlier.is_empty() && next.as_deref() == Some(after) {
-            // The next request would return the same page again, without end.
+            // The next request would return the same page, so the listing would never end.
             return Err(Failure::Fatal(format!(
                 "bucket=`{}`: ListObjectVersions after `{after}` returned a page with versions of a single object, none of them noncurrent, so the listing cannot continue",
                 self.bucket
@@ -256,8 +256,8 @@ impl ObjectMaintenance for S3ObjectStore {
 }
 
 /// Returns the noncurrent versions and noncurrent delete markers of a page. A current delete marker
-/// stays, because it makes the object deleted. When no versions are left, S3 removes the marker by
-/// the bucket's lifecycle rules.
+/// is kept, because without it the object would not count as deleted. When no versions are left, S3
+/// removes the marker by the bucket's lifecycle rules.
 fn earlier_of(page: &ListObjectVersionsOutput) -> Vec<ObjectIdentifier> {
     let versions = page.versions().iter().map(|v| (v.is_latest(), v.key(), v.version_id()));
     let markers = page.delete_markers().iter().map(|m| (m.is_latest(), m.key(), m.version_id()));
@@ -335,8 +335,8 @@ impl S3ObjectStore {
 enum ListAnswer {
     /// The response has objects, or the listing has ended.
     Page(Page),
-    /// The response has no objects, but the listing continues with the token. A store may send such
-    /// a response after it skipped many deleted objects.
+    /// The response has no objects, but the listing continues with the token. A store may send an
+    /// empty response after it skipped many deleted objects.
     Nothing { token: Option<String> },
 }
 
@@ -420,8 +420,8 @@ mod tests {
         page.build()
     }
 
-    /// A store that keeps objects as files rejects `table=` followed by a table name of 255
-    /// characters.
+    /// A store that keeps objects as files rejects the folder name `table=` followed by a table name
+    /// of 255 characters.
     #[test]
     fn a_name_that_is_too_long_is_not_tried_again() {
         let client =

@@ -38,7 +38,7 @@ const NAMES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Memory of a counter name in addition to its text.
 const NAME_OVERHEAD_BYTES: usize = 64;
 
-/// The report of a run.
+/// The report of a reconciliation run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReconcileReport {
@@ -58,12 +58,12 @@ pub struct ReconcileReport {
     pub postponed_totals: usize,
     /// Total items that this function did not write. They are not changed.
     pub damaged_totals: usize,
-    /// Slot items without a readable value. The total keeps its last value for such a slot.
+    /// Slot items without a readable value. The total keeps the last readable value of the slot.
     pub unreadable_slots: usize,
     /// Items of the slots table whose key is not the key of a slot.
     pub foreign_items: usize,
-    /// Whether every counter was checked. If not, the next run begins with other counters. If that does not
-    /// check counters often enough, increase the function's timeout.
+    /// True if every counter was checked. Otherwise the next run begins with other counters. If this
+    /// does not check counters often enough, increase the function's timeout.
     pub complete: bool,
 }
 
@@ -133,11 +133,11 @@ impl<S: Table, T: Table> Reconciler<S, T> {
     ///
     /// # Errors
     /// When the tables cannot be scanned at all, or no counter can be checked: the deployment is
-    /// wrong.
+    /// misconfigured.
     pub async fn run(&self, deadline: Deadline) -> Result<ReconcileReport, Failure> {
         let minute = (self.now)() / 60;
         let mut report = ReconcileReport::default();
-        // Finding counters may take half of the time, so that time is left to check some of them.
+        // Finding counters may take at most half of the time; the rest is for checking them.
         let found = self.find_counters(deadline.half_way(), minute, &mut report);
         let (counters, all_found) = found.await?;
         report.complete = all_found;
@@ -150,8 +150,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
             refusals.extend(refusal);
             report.add(&part);
         }
-        // One group may contain a counter that the database refuses. If the database refuses all groups, the
-        // deployment is wrong.
+        // A single group may contain a counter that the database refuses. If the database refuses all
+        // groups, the deployment is misconfigured.
         if begun == refusals.len()
             && let Some(refusal) = refusals.pop()
         {
@@ -184,14 +184,14 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         match looked {
             Ok(are_written) => report.complete = are_written,
             Err(Failure::Retry(reason)) => {
-                warn!(reason, "counters are left to the next reconciliation");
+                warn!(reason, "counters are postponed to the next reconciliation");
                 report.postponed_totals = count;
                 report.complete = false;
             }
             Err(Failure::Fatal(reason)) => {
                 warn!(
                     reason,
-                    "the database refused counters; they are left to the next reconciliation"
+                    "the database refused counters; they are postponed to the next reconciliation"
                 );
                 report.postponed_totals = count;
                 report.complete = false;
@@ -213,7 +213,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         let start = scan_in_turn(minute);
         let mut names = CounterNames::default();
         let totals_read = scan(self.totals.table(), self.retry, deadline, &start, |key| {
-            // The other half is for counters that have slots but no total.
+            // The other half of the memory is for counters that have slots but no total.
             names.add(key, NAMES_BYTES_MAX / 2)
         });
         let totals_read = totals_read.await?;
@@ -228,7 +228,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         Ok((names.names, totals_read && slots_read))
     }
 
-    /// Checks counters, and repeats the check of those whose totals changed meanwhile. Returns
+    /// Checks counters, and repeats the check of counters whose totals changed meanwhile. Returns
     /// whether the database accepted the necessary writes. A conflict with another writer does not
     /// count as refused.
     async fn reconcile(
@@ -378,7 +378,7 @@ async fn scan<T: Table>(
             if first_shown.is_none() {
                 return Err(Failure::Retry(failure));
             }
-            warn!(reason = failure, "counters are left to the next reconciliation");
+            warn!(reason = failure, "counters are postponed to the next reconciliation");
             return Ok(false);
         }
         match table.scan_keys(after.as_deref()).await {

@@ -84,7 +84,7 @@ async fn drift_is_found_repaired_and_reported() {
     assert_eq!((again.drifted_slots, again.repaired_totals), (0, 0));
 }
 
-/// The item was changed by hand. Its slots and its revision are unchanged.
+/// Another program changed the total item, but not its slots and its revision.
 #[tokio::test]
 async fn a_total_that_contradicts_its_slots_is_rewritten() {
     let reconciler = reconciler(1, Faults::default());
@@ -190,7 +190,7 @@ async fn a_counter_whose_name_leaves_no_room_for_two_digits_is_reconciled_with_t
 async fn a_group_that_is_refused_does_not_stop_the_others() {
     let reconciler = strict();
     set_slot(&reconciler.slots.0, "refused#0", 1);
-    // No counter can be checked, so the deployment counts as wrong.
+    // No counter can be checked, so the deployment counts as misconfigured.
     assert!(matches!(reconciler.run(minute()).await, Err(Failure::Fatal(_))));
     for counter in 0..2 * COUNTERS_AT_ONCE {
         set_slot(&reconciler.slots.0, &format!("c{counter}#0"), 1);
@@ -215,7 +215,7 @@ async fn a_group_that_stays_throttled_is_left_to_the_next_run() {
     assert!(!report.complete, "{report:?}");
     assert!((1..=COUNTERS_AT_ONCE).contains(&report.postponed_totals), "{report:?}");
     assert_eq!(report.repaired_totals, report.counters - report.postponed_totals);
-    // When nothing is throttled any more, the next run checks the rest.
+    // Once no request is throttled, the next run checks the remaining counters.
     reconciler.slots.0.remove("throttled#0");
     let last = reconciler.run(minute()).await.unwrap();
     assert_eq!((last.repaired_totals, last.complete), (report.postponed_totals - 1, true));
@@ -281,7 +281,7 @@ async fn short_runs_check_other_counters_each_time() {
     let looked_at = || reconciler.totals.table().table.items().len();
     let (mut runs, mut incomplete) = (0, 0);
     while looked_at() < 400 {
-        assert!(runs < 200, "{} counters were looked at", looked_at());
+        assert!(runs < 200, "{} counters were checked", looked_at());
         let report = reconciler.run(Deadline::after(Duration::from_millis(100))).await.unwrap();
         incomplete += u64::from(!report.complete);
         runs += 1;

@@ -1,6 +1,6 @@
 //! Conversion between the SDK's attribute values and the crate `model`'s.
 //!
-//! Both directions are lossless. A kind of value that a later SDK adds is an error.
+//! Both conversions are lossless. A value of a kind that a later SDK adds is an error.
 
 use std::collections::{BTreeSet, HashMap};
 

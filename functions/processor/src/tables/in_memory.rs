@@ -46,7 +46,7 @@ impl Unreliable {
         *random >> 33
     }
 
-    /// Lets other requests run in between. Then fails, or returns a number below 100 that
+    /// Lets concurrent requests run first. Then fails, or returns a number below 100 that
     /// determines the fate of the request.
     pub(crate) async fn request(&self) -> Result<u64, Failure> {
         for _ in 0..self.random() % 4 {
@@ -79,7 +79,7 @@ impl InMemoryTable {
         Self { key_attribute, items, requests, reads, keys_max }
     }
 
-    /// Lets this many more reads succeed; later ones fail.
+    /// Lets this many more reads succeed; later reads fail.
     pub(crate) fn answer_reads(&self, reads: usize) {
         *self.reads.lock().unwrap() = reads;
     }

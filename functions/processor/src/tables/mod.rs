@@ -51,7 +51,8 @@ pub enum WriteOutcome {
 /// The response to one `BatchGetItem`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// The items that exist, by key. A key without an item is neither here nor in `unprocessed`.
+    /// The items that exist, by key. A key without an item is neither in `items` nor in
+    /// `unprocessed`.
     pub items: BTreeMap<String, Item>,
     /// Keys that were not processed and must be requested again.
     pub unprocessed: BTreeSet<String>,
@@ -158,7 +159,7 @@ where
 {
     let mut items = BTreeMap::new();
     let mut attempts = retry.attempts();
-    let mut failure = "keys stay unprocessed; the table is throttled".to_owned();
+    let mut failure = "keys remain unprocessed; the table is throttled".to_owned();
     while attempts.next().await {
         match request(missing.clone()).await {
             Ok(loaded) => {

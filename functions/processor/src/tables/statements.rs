@@ -1,7 +1,7 @@
 //! PartiQL statements, up to 25 per request, each with its own condition. Source: DynamoDB
 //! developer guide, "Running batch operations with PartiQL for DynamoDB".
 //!
-//! Callers write the statements and handle those that failed.
+//! Callers write the statements and handle failed statements.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::batch_execute_statement::BatchExecuteStatementOutput;

@@ -15,7 +15,7 @@ const IN_OPERANDS_MAX: usize = 100;
 /// The error if `IN` is not followed by candidates.
 const NO_CANDIDATES: &str = "IN operator must have a left hand argument of type Variable Reference and right hand \
     argument of type Seq with at least one member";
-/// The functions that are conditions.
+/// The functions that can be used as conditions.
 const FUNCTIONS: [&str; 5] =
     ["attribute_exists", "attribute_not_exists", "attribute_type", "begins_with", "contains"];
 /// The types that may follow `IS`, in addition to `MISSING`.
@@ -67,12 +67,12 @@ pub(super) fn is_comparison(token: &Token) -> bool {
     matches!(token, Token::Symbol("=" | "<>" | "!=" | "<" | "<=" | ">" | ">="))
 }
 
-/// Returns the test `same`, which is an equality, or its negation if the comparator is `<>`.
+/// Returns the equality test `same`, or its negation if the comparator is `<>`.
 fn equality_test(comparator: Comparator, same: Test) -> Test {
     if comparator == Comparator::NotEqual { negated(same) } else { same }
 }
 
-/// Returns the number of nodes of a condition, which is the cost of cloning it.
+/// Returns the number of nodes of a condition, which determines the cost of a copy.
 fn nodes(test: &Test) -> usize {
     match test {
         Test::And(members) | Test::Or(members) => 1 + members.iter().map(nodes).sum::<usize>(),
@@ -208,7 +208,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses the rest of a comparison whose first operand is a condition, that is, a boolean.
+    /// Parses the rest of a comparison whose first operand is a condition, used as a boolean.
     fn as_boolean(&mut self, test: Test) -> Parsed<Test> {
         if self.take_word("IN") {
             self.count_operators(1)?;
@@ -239,7 +239,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns the comparison of a condition's boolean result with an operand.
+    /// Returns the test that compares a condition's boolean result with an operand.
     fn compared(&mut self, test: Test, comparator: Comparator, operand: &Operand) -> Parsed<Test> {
         self.or_refuse(check_is_equality(comparator), ())?;
         let same = match operand {
@@ -454,7 +454,7 @@ impl Parser<'_> {
         Ok(if negated { Test::Not(Box::new(test)) } else { test })
     }
 
-    /// Refuses a name that is not a type of attributes. `at` is the token `IS`.
+    /// Rejects a name that is not an attribute type. `at` is the position of the token `IS`.
     fn refuse_type_test(&mut self, at: usize) -> Parsed<()> {
         let name = match self.peek() {
             Some(Token::Word(word)) => type_name(word),

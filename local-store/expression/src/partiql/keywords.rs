@@ -1,9 +1,9 @@
 //! The keywords of statements.
 //!
-//! The parser decides in which positions a keyword is refused.
+//! The parser decides in which positions a keyword is rejected.
 
-/// All keywords, sorted: those of SQL-92 and those that PartiQL adds. Source: the lexer of the PartiQL
-/// reference implementation (Apache-2.0).
+/// All keywords of SQL-92 and PartiQL, sorted. Source: the lexer of the PartiQL reference
+/// implementation (Apache-2.0).
 const KEYWORDS: [&str; 248] = [
     "absolute",
     "action",
@@ -255,7 +255,7 @@ const KEYWORDS: [&str; 248] = [
     "zone",
 ];
 
-/// The types after `IS` that DynamoDB knows but does not support, by their first words.
+/// The first words of the types that DynamoDB recognises after `IS` but does not support.
 const TYPES: &str = "missing null bool boolean smallint int2 integer2 int integer int4 integer4 int8 integer8 bigint \
     float real double decimal dec numeric timestamp date time char character varchar string symbol clob blob struct \
     tuple list sexp bag";

@@ -12,12 +12,12 @@ use super::keywords::is_keyword;
 use super::parser::{PARAMETERS_MISMATCH, Parsed, Parser, TOO_DEEP};
 use super::token::Token;
 
-/// The parser's place in a literal, as error texts show it: `root.name[0]`. Each attribute of an
-/// inserted item is a root.
+/// The parser's position in a literal, in the format of error messages: `root.name[0]`. Each
+/// attribute of an inserted item is a root.
 #[derive(Debug, Default)]
 pub(super) struct LiteralPlace {
     below: String,
-    /// The number of steps in the place.
+    /// The number of steps in the position.
     levels: usize,
     /// Whether the parser is in a list, a tuple or a set.
     is_inside: bool,
@@ -110,8 +110,8 @@ impl Parser<'_> {
         self.literal_place.is_inside
     }
 
-    /// Records a refusal of the token at `at`, which is not a value, and returns a placeholder
-    /// value, so that parsing can continue.
+    /// Records an error for the token at `at`, which is not a value. Returns a placeholder value,
+    /// so that parsing can continue.
     fn refuse_type(&mut self, what: &str, at: usize) -> AttributeValue {
         self.refuse(PartiqlError::new(format!(
             "Unsupported data type: {what} under key {} at {}",
@@ -160,14 +160,15 @@ impl Parser<'_> {
         literal
     }
 
-    /// Parses a literal after its nesting level was checked, without arithmetic.
+    /// Parses a literal without arithmetic. The caller has checked the nesting level.
     fn literal_on_level(&mut self) -> Parsed<AttributeValue> {
         let is_too_deep = self.literal_place.levels >= NESTING_LEVELS_MAX;
         if is_too_deep {
             let text = format!("{TOO_DEEP} under {}", self.literal_place);
             self.refuse(PartiqlError::new(text));
         }
-        // A deeper value is skipped and not parsed, so that a long text cannot use up the stack.
+        // A value that is nested too deeply is skipped, so that a long statement cannot overflow
+        // the stack.
         let literal = if is_too_deep && self.is_opening() {
             self.skip_brackets()?;
             AttributeValue::Null
@@ -215,7 +216,7 @@ impl Parser<'_> {
         let duplicates = format!(
             "One or more parameter values were invalid: Input collection [{texts}] contains duplicates"
         );
-        // DynamoDB appends the place to a message that does not end with a full stop.
+        // DynamoDB appends the position only to a message that does not end with a full stop.
         self.refuse(PartiqlError::new(if matches!(set, AttributeValue::Ns(_)) {
             format!("{duplicates}! under {}", self.literal_place)
         } else {
@@ -224,7 +225,7 @@ impl Parser<'_> {
         Ok(set)
     }
 
-    /// Returns the elements of a set as the statement spells them. Binaries are omitted.
+    /// Returns the elements of a set as they are written in the statement. Binaries are omitted.
     fn texts_of_elements(&self, from: usize) -> Vec<String> {
         let mut texts = vec![String::new()];
         for placed in self.tokens_from(from).iter().take(self.position.saturating_sub(from + 1)) {

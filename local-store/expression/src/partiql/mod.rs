@@ -1,9 +1,9 @@
-//! PartiQL statements: from text and parameters to the values that other operations use: conditions,
-//! updates, projections and items.
+//! PartiQL statements: parsing a statement and its parameters into the conditions, updates,
+//! projections and items that other operations use.
 //!
-//! The module is pure. The server decides which item or index a statement reads. It gets the key
-//! values from the statement's [`Where`]. Source: AWS, "PartiQL for DynamoDB reference". Texts
-//! follow DynamoDB's answers, as public conformance suites recorded them.
+//! The module is pure. The server decides which items or index a statement reads, from the key
+//! values in the statement's [`Where`]. Source: AWS, "PartiQL for DynamoDB reference". Messages
+//! follow DynamoDB's responses, as public conformance suites recorded them.
 
 mod conditions;
 mod keywords;
@@ -35,7 +35,7 @@ use crate::value_table::{SharedValue, shared};
 /// The prefix of the error message for every malformed statement.
 const MALFORMED: &str = "Statement wasn't well formed, can't be processed: ";
 
-/// The reason why a statement is refused. `Display` is the message of the `ValidationException`.
+/// The reason why a statement is rejected. `Display` is the message of the `ValidationException`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct PartiqlError(String);
@@ -55,7 +55,7 @@ impl PartiqlError {
     }
 }
 
-/// One statement, with the parameters in place of the `?`s.
+/// A statement, with its parameters in place of each `?`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
     /// `SELECT`, also within `EXISTS(...)`.
@@ -100,7 +100,7 @@ pub struct Select {
     pub index: Option<String>,
     /// The attributes to return for each item; `None` for `*`.
     pub projection: Option<Projection>,
-    /// The condition of the items.
+    /// The condition that selects the items.
     pub condition: Where,
     /// The attributes of `ORDER BY`, each with true for ascending order; empty without the clause.
     pub order: Vec<(String, bool)>,
@@ -109,14 +109,15 @@ pub struct Select {
 /// A `RETURNING` clause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Returning {
-    /// Whether the clause returns `ALL` attributes, or only the `MODIFIED` ones.
+    /// Whether the clause returns `ALL` attributes; if false, only the `MODIFIED` attributes.
     pub all: bool,
-    /// Whether the clause returns the item after the write (`NEW`), or before the write (`OLD`).
+    /// Whether the clause returns the item after the write (`NEW`); if false, before the write
+    /// (`OLD`).
     pub new: bool,
 }
 
 impl Returning {
-    /// Returns the clause as the statement spells it.
+    /// Returns the clause as it is written in a statement.
     #[must_use]
     pub fn text(self) -> String {
         let what = if self.all { "ALL" } else { "MODIFIED" };
@@ -128,7 +129,7 @@ impl Returning {
 /// The conditions after `WHERE`, all of which must hold. Empty without `WHERE`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Where {
-    /// The conjunction, shared by statements that have the same text.
+    /// The conjunction, which statements with the same text share.
     all: Arc<Test>,
     values: Vec<SharedValue>,
 }
@@ -157,8 +158,8 @@ impl Where {
         (!self.is_empty()).then(|| Condition::new(self.all, self.values))
     }
 
-    /// Returns the conditions without the equalities on key attributes in `keys`; `None` if no
-    /// condition is left. The returned condition may hold even for an item that does not exist.
+    /// Returns the conditions without the equalities on the key attributes in `keys`; `None` if no
+    /// condition remains. The returned condition may hold even for an item that does not exist.
     #[must_use]
     pub fn into_condition_beside_key(self, keys: &[&str]) -> Option<Condition> {
         let Self { all, values } = self;
@@ -184,7 +185,7 @@ impl Where {
         self.tests().iter().all(is_key)
     }
 
-    /// Replaces `a IN [1]` by the equivalent `a = 1`, so that both are read in the same way.
+    /// Replaces `a IN [1]` with the equivalent `a = 1`, so that both are processed in the same way.
     fn with_single_candidates_as_equalities(mut self) -> Self {
         let Test::And(tests) = Arc::make_mut(&mut self.all) else { return self };
         for test in tests {
@@ -233,7 +234,7 @@ impl Where {
     }
 }
 
-/// Returns whether an operand is the attribute itself, and not a nested part of it.
+/// Returns whether an operand is the attribute itself, not a nested part of it.
 fn is_whole(operand: &Operand, attribute: &str) -> bool {
     matches!(operand, Operand::Path(path) if !path.is_nested() && path.root() == attribute)
 }
@@ -257,10 +258,10 @@ fn equality<'a>(
     }
 }
 
-/// Parses a statement. Each `?` stands for the next parameter.
+/// Parses a statement. Replaces each `?` with the next parameter.
 ///
 /// # Errors
-/// The first error that DynamoDB would report, with its text.
+/// The first error that DynamoDB would report, with its message.
 pub fn parse_statement(
     text: &str,
     parameters: &[AttributeValue],

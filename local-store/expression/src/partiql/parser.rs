@@ -1,4 +1,4 @@
-//! The grammar of statements, without conditions and literals. [`DEPTH_MAX`] bounds the recursion.
+//! The grammar of statements, without conditions and literals. [`DEPTH_MAX`] limits the recursion.
 
 use std::collections::BTreeMap;
 use std::vec::IntoIter;
@@ -14,13 +14,13 @@ use crate::path::{Path, PathElement};
 use crate::update::{Action, SetOperand, SetValue, Update};
 use crate::value_table::ValueIndex;
 
-/// The maximum nesting of parentheses, literals and functions, inclusive: more than the 32 levels of a
-/// value, and few enough for a small stack.
+/// The maximum nesting of parentheses, literals and functions, inclusive. It is more than the 32
+/// levels of a value, and small enough for a small stack.
 const DEPTH_MAX: usize = 40;
 /// The maximum number of values in one statement, inclusive. Values are indexed with 16 bits.
 const VALUES_MAX: usize = 60_000;
 
-/// The largest list index in a statement.
+/// The maximum list index in a statement, inclusive.
 const LIST_INDEX_MAX: u32 = i32::MAX.unsigned_abs();
 
 /// The error for a value or path with too many levels.
@@ -32,8 +32,8 @@ pub(super) const PARAMETERS_MISMATCH: &str =
 
 pub(super) type Parsed<T> = Result<T, PartiqlError>;
 
-/// A parsed statement, and the parameters whose values had no influence on parsing: the position of
-/// each, and the index of its value in the conditions. The parsed statement can be reused with
+/// A parsed statement, and the parameters whose values did not influence parsing: each parameter's
+/// position, and the index of its value in the conditions. The parsed statement can be reused with
 /// other values of these parameters.
 pub(super) type WithEqual = (Statement, Vec<(usize, ValueIndex)>);
 
@@ -81,18 +81,18 @@ pub(super) struct Parser<'p> {
     text: &'p str,
     tokens: &'p [PositionedToken],
     pub(super) position: usize,
-    /// The number of parameters.
+    /// The number of parameters in the request.
     pub(super) given: usize,
-    /// See [`WithEqual`].
+    /// The reusable parameters: see [`WithEqual`].
     pub(super) equal: Vec<(usize, ValueIndex)>,
     /// The parameters that are not assigned to a `?` yet.
     pub(super) parameters: IntoIter<AttributeValue>,
     pub(super) values: Vec<AttributeValue>,
     depth: usize,
-    /// The number of operators and functions in the conditions so far.
+    /// The number of operators and functions in the conditions that were parsed.
     pub(super) operators: usize,
     pub(super) literal_place: LiteralPlace,
-    /// The first refusal of the statement. Reported only if the rest of the statement can be
+    /// The first refusal of the statement. It is reported only if the rest of the statement can be
     /// parsed.
     pub(super) refused: Option<PartiqlError>,
 }
@@ -110,7 +110,7 @@ impl Parser<'_> {
         self.tokens.get(self.position + ahead).map(|placed| &placed.token)
     }
 
-    /// Returns the place of a token for error texts.
+    /// Returns the position of a token for error messages.
     pub(super) fn place_at(&self, position: usize) -> String {
         self.tokens.get(position).map_or_else(String::new, |placed| place(self.text, placed))
     }
@@ -265,7 +265,7 @@ impl Parser<'_> {
         Ok(Statement::Update { table, update, condition, returning })
     }
 
-    /// Parses an update that begins with `FROM`: the table and the conditions come before the
+    /// Parses an update that begins with `FROM`, in which the table and the conditions precede the
     /// clauses.
     fn update_behind_from(&mut self) -> Parsed<Statement> {
         let table = self.table()?;
@@ -550,7 +550,7 @@ impl Parser<'_> {
     }
 }
 
-/// Returns the error that an operator or function does not accept an operand of this type.
+/// Returns the error for an operand whose type an operator or function does not accept.
 pub(super) fn incorrect_operand(operator: &str, kind: AttributeType) -> PartiqlError {
     PartiqlError::new(format!(
         "Incorrect operand type for operator or function; operator or function: {operator}, operand type: {}",

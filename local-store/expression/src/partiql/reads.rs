@@ -1,9 +1,10 @@
-//! The reads into which DynamoDB decomposes a `SELECT`: one for each value of the partition key and each
-//! range of the sort key in its conditions. DynamoDB refuses some statements because of their reads.
+//! The reads into which DynamoDB decomposes a `SELECT`: one read for each value of the partition
+//! key and each range of the sort key in its conditions. DynamoDB rejects some statements because
+//! of their reads.
 //!
-//! This store reads each item collection once, and refuses the same statements. Sources: AWS, "PartiQL select
-//! statements for DynamoDB" (50 values of a partition key), and DynamoDB's answers, as public conformance
-//! suites recorded them in September and October 2026.
+//! This store reads each item collection once, and rejects the same statements. Sources: AWS,
+//! "PartiQL select statements for DynamoDB" (50 values of a partition key), and DynamoDB's
+//! responses, as public conformance suites recorded them in September and October 2026.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -19,8 +20,8 @@ use crate::set_order::in_set_order;
 
 /// The maximum number of reads of one statement, inclusive.
 const READS_MAX: usize = 50;
-/// The maximum number of reads that are computed, to bound the work. A statement with more reads is
-/// refused at once.
+/// The maximum number of reads that are computed, to limit the work. A statement with more reads is
+/// rejected immediately.
 const READS_LOOKED_AT_MAX: usize = 1000;
 
 const TOO_MANY: &str = "Too many decomposed read operations for a given query.";
@@ -36,7 +37,7 @@ enum SortPosition {
 /// The range of sort keys of a read.
 type Keys = (Bound<SortPosition>, Bound<SortPosition>);
 
-/// One read, with what the conditions say about its partition key and sort key.
+/// One read, with the conditions on its partition key and its sort key.
 #[derive(Clone, Debug)]
 struct Read<'w> {
     partition: Option<&'w AttributeValue>,
@@ -75,7 +76,7 @@ struct Names<'n> {
 }
 
 impl<'n> Names<'n> {
-    /// Returns the name of the key attribute that the operand is; `None` for any other operand.
+    /// Returns the name of the key attribute if the operand is a key attribute; otherwise `None`.
     fn of(self, operand: &Operand) -> Option<&'n str> {
         let names = std::iter::once(self.partition).chain(self.sort);
         names.into_iter().find(|name| is_whole(operand, name))
@@ -90,14 +91,14 @@ impl<'n> Names<'n> {
 #[derive(Debug)]
 pub struct SelectReads<'w> {
     /// The reads in the order of the partition keys. `None` if one of the reads has no partition
-    /// key, so that the whole table or index must be read.
+    /// key, so that the entire table or index must be read.
     of_collections: Option<Vec<Read<'w>>>,
     names: Names<'w>,
 }
 
 impl SelectReads<'_> {
     /// Returns the item collections to read, in the order of the partition keys, each with its
-    /// partition key and the part to read; `None` if the whole table or index must be read. Every
+    /// partition key and the part to read; `None` if the entire table or index must be read. Every
     /// item that is read must still be tested against all conditions.
     #[must_use]
     pub fn collections(&self) -> Option<Vec<(AttributeValue, KeyExpression)>> {
@@ -105,7 +106,7 @@ impl SelectReads<'_> {
         for read in self.of_collections.as_ref()? {
             let value = read.partition?;
             match found.last_mut() {
-                // If the conditions select several ranges of one collection, the whole collection
+                // If the conditions select several ranges of one collection, the entire collection
                 // is read once.
                 Some((last, range)) if *last == value => *range = None,
                 _ => found.push((value, read.range.as_ref())),
@@ -124,9 +125,9 @@ impl SelectReads<'_> {
     }
 
     /// Returns attributes that the conditions use and that the index does not project. DynamoDB
-    /// refuses the statement if there are any. It reports those of the last read, in the order of
-    /// the partition keys. The result is empty if the whole index is read, or if one of the reads
-    /// uses only projected attributes.
+    /// rejects the statement if there are any. It reports the missing attributes of the last read,
+    /// in the order of the partition keys. The result is empty if the entire index is read, or if
+    /// one of the reads uses only projected attributes.
     #[must_use]
     pub fn missing(&self, holds: impl Fn(&str) -> bool) -> Vec<&str> {
         let mut last = Vec::new();
@@ -145,7 +146,7 @@ impl Where {
     /// Returns the reads into which the conditions decompose, for the attributes of the key.
     ///
     /// # Errors
-    /// There are too many reads, or they overlap.
+    /// When there are too many reads, or reads overlap.
     pub fn reads<'w>(
         &'w self,
         partition: &'w str,
@@ -169,8 +170,8 @@ impl Where {
         Ok(SelectReads { of_collections, names })
     }
 
-    /// Returns the attributes of the key with the values that the conditions compare them with, in
-    /// the order of the statement. A negated condition contributes no value.
+    /// Returns the key attributes, with the values that the conditions compare them with, in the
+    /// order of the statement. A negated condition contributes no value.
     #[must_use]
     pub fn key_values<'n>(
         &self,
@@ -232,8 +233,8 @@ impl Where {
         }
     }
 
-    /// Returns whether a test has a condition on a key attribute, which makes DynamoDB decompose an
-    /// `OR` into reads.
+    /// Returns whether a test has a condition on a key attribute. DynamoDB decomposes an `OR` with
+    /// such a test into reads.
     fn names_key(&self, test: &Test, names: Names<'_>) -> bool {
         match test {
             Test::And(members) | Test::Or(members) => {
@@ -318,7 +319,7 @@ impl Where {
     }
 }
 
-/// Refuses a statement in which two reads of one item collection overlap.
+/// Rejects a statement in which two reads of one item collection overlap.
 fn check_apart(reads: &[Read<'_>]) -> Result<(), PartiqlError> {
     let ranges: Vec<&Read<'_>> =
         reads.iter().filter(|read| !read.is_negated && !is_empty(&read.keys)).collect();
@@ -429,7 +430,7 @@ fn keys_of(range: &Range) -> Option<Keys> {
     })
 }
 
-/// Returns the upper bound of all keys with a prefix, which is after all of them.
+/// Returns the upper bound of all keys with a prefix, which sorts after all these keys.
 fn behind(prefix: &SortPosition) -> Bound<SortPosition> {
     let SortPosition::Bytes(bytes) = prefix else { return Bound::Unbounded };
     let Some(last) = bytes.iter().rposition(|byte| *byte != u8::MAX) else {
@@ -474,7 +475,7 @@ mod tests {
         conditions(text).reads("pk", Some("sk")).err().map(|error| error.to_string())
     }
 
-    /// Goal: exactly the overlapping reads that DynamoDB refuses are refused.
+    /// Goal: overlapping reads are rejected exactly if DynamoDB rejects them.
     #[test]
     fn overlapping_reads_are_refused() {
         for condition in [
@@ -516,7 +517,7 @@ mod tests {
         }
     }
 
-    /// Goal: values of keys are found exactly where they bind the key.
+    /// Goal: the values of a key are found if every branch of the condition restricts the key.
     #[test]
     fn values_of_keys_are_found_in_every_branch() {
         for (condition, expected) in [
@@ -532,8 +533,8 @@ mod tests {
         }
     }
 
-    /// Goal: the attributes that an index lacks are those of the last read, in the order of Java's
-    /// sets.
+    /// Goal: the reported missing attributes are the missing attributes of the last read, in the
+    /// order of Java's sets.
     #[test]
     fn missing_attributes_are_those_of_the_last_read() {
         for (condition, expected) in [
@@ -556,7 +557,7 @@ mod tests {
         }
     }
 
-    /// Goal: 50 reads are the maximum, however they are combined.
+    /// Goal: 50 reads are the maximum, for any combination of conditions.
     #[test]
     fn more_than_fifty_reads_are_refused() {
         let values = |count: usize| {

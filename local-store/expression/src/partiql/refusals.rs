@@ -1,20 +1,21 @@
-//! Refusals of statements that can be parsed.
+//! Rejection of statements that can be parsed.
 //!
 //! DynamoDB parses a statement to its end before it checks it, so a malformed statement is always
-//! reported as malformed. If a part of the statement is refused, the parser therefore remembers the
-//! refusal and continues with a replacement for that part. It reports the first refusal at the end.
+//! reported as malformed. If a part of the statement is rejected, the parser therefore remembers
+//! the refusal and continues with a replacement for that part. It reports the first refusal at the
+//! end.
 
 use super::PartiqlError;
 use super::parser::{Parsed, Parser};
 use super::token::Token;
 
 impl Parser<'_> {
-    /// Remembers why the statement is refused. The first reason is kept.
+    /// Remembers why the statement is rejected. Only the first reason is kept.
     pub(super) fn refuse(&mut self, refusal: PartiqlError) {
         self.refused.get_or_insert(refusal);
     }
 
-    /// Returns the parsed value. If the value is refused, remembers the refusal and returns
+    /// Returns the parsed value. If the value is rejected, remembers the refusal and returns
     /// `otherwise`, so that parsing continues. If the statement is malformed, returns the error.
     pub(super) fn or_refuse<T>(&mut self, read: Parsed<T>, otherwise: T) -> Parsed<T> {
         match read {

@@ -1,7 +1,7 @@
 //! The grammar of `SELECT`: the columns, the table or index, and the order.
 //!
-//! A PartiQL statement that DynamoDB does not support is parsed to its end and then refused, in DynamoDB's
-//! order: clauses, then the table, then the columns.
+//! A PartiQL statement that DynamoDB does not support is parsed to its end and then rejected, in
+//! DynamoDB's order: clauses, then the table, then the columns.
 
 use super::conditions::is_comparison;
 use super::keywords::is_keyword;
@@ -11,14 +11,14 @@ use super::{PartiqlError, Select};
 use crate::path::{Path, PathElement};
 use crate::projection::Projection;
 
-/// The keywords that introduce a joined table, alone or before `JOIN`.
+/// The keywords that introduce a joined table, without or before `JOIN`.
 const JOINS: [&str; 6] = ["JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS"];
 
 /// The keywords that end an expression, because they begin a clause.
 const CLAUSES: [&str; 6] = ["FROM", "WHERE", "ORDER", "GROUP", "HAVING", "LIMIT"];
 
-/// The refusals found so far in a statement, which is parsed to its end before one is reported.
-/// Only the first refusal of each kind is kept.
+/// The refusals that were found in a statement. The statement is parsed to its end before a refusal
+/// is reported. Only the first refusal of each kind is kept.
 #[derive(Default)]
 struct Refusals {
     clause: Option<PartiqlError>,
@@ -72,8 +72,7 @@ impl Parser<'_> {
         Ok(Select { table, index, projection, condition, order })
     }
 
-    /// Skips a source in `FROM` that DynamoDB does not support. A malformed source is still an
-    /// error.
+    /// Skips a source in `FROM` that DynamoDB does not support. A malformed source is an error.
     fn skip_source(&mut self, refusal: PartiqlError) -> Parsed<PartiqlError> {
         if refusal.is_malformed() {
             return Err(refusal);
@@ -82,7 +81,7 @@ impl Parser<'_> {
         Ok(refusal)
     }
 
-    /// Parses `GROUP BY`, `HAVING` and `LIMIT`, which DynamoDB refuses in this order.
+    /// Parses `GROUP BY`, `HAVING` and `LIMIT`, which DynamoDB rejects in this order.
     fn clauses_behind(&mut self, refusals: &mut Refusals) -> Parsed<()> {
         if self.take_word("GROUP") {
             self.expect_word("BY")?;
@@ -114,8 +113,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Returns the position that error messages give for an expression: its first operator, or its
-    /// beginning.
+    /// Returns the position that error messages report for an expression: its first operator, or
+    /// its beginning.
     fn expression_place(&self) -> usize {
         let rest = self.tokens_from(self.position);
         let end = rest.iter().position(|placed| is_clause(&placed.token)).unwrap_or(rest.len());
@@ -167,8 +166,9 @@ impl Parser<'_> {
         Ok((!has_star).then_some(columns))
     }
 
-    /// Parses a column and its name in the result: its last name and the list indexes after it. Returns
-    /// `None` if the column is not a path; such a column is refused later.
+    /// Parses a column, and returns its name in the result and its path. The name is the path's
+    /// last name and the list indexes after it. Returns `None` if the column is not a path; such a
+    /// column is rejected later.
     fn column(&mut self, refusals: &mut Refusals) -> Parsed<Option<(String, Path)>> {
         let at = self.position;
         if self.is_literal() {
@@ -210,7 +210,7 @@ impl Parser<'_> {
         arithmetic || self.peek().is_some_and(is_comparison)
     }
 
-    /// Returns the position that error messages give for a column that is not a path: its first
+    /// Returns the position that error messages report for a column that is not a path: its first
     /// operator, or its beginning.
     fn column_place(&self) -> String {
         let mut at = self.position;
@@ -228,7 +228,7 @@ impl Parser<'_> {
         self.place_at(at)
     }
 
-    /// Remembers the reason why a column is refused, and skips the column up to the next comma or
+    /// Remembers the reason why a column is rejected, and skips the column up to the next comma or
     /// `FROM`.
     fn refuse_column(
         &mut self,
@@ -281,7 +281,7 @@ fn is_clause(token: &Token) -> bool {
     matches!(token, Token::Word(word) if CLAUSES.iter().any(|clause| clause.eq_ignore_ascii_case(word)))
 }
 
-/// Returns the first name that two columns would have.
+/// Returns the first name that two columns share.
 fn first_repeated(columns: &[(String, Path)]) -> Option<&str> {
     let mut seen = std::collections::BTreeSet::new();
     columns.iter().map(|(label, _)| label.as_str()).find(|label| !seen.insert(*label))

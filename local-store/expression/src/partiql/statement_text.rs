@@ -1,6 +1,6 @@
-//! The cache of a statement's text, for a request that repeats the text with other parameters, for
-//! example to write many items. The text is tokenized once. An update or delete is parsed at most
-//! twice, as long as only values of equality conditions differ.
+//! A cache for a statement's text, for a request that repeats the text with different parameters,
+//! for example to write many items. The text is tokenized once. An update or delete is parsed at
+//! most twice, as long as only values of equality conditions differ.
 
 use std::mem;
 use std::sync::Arc;
@@ -27,14 +27,15 @@ pub struct StatementText<'t> {
 /// The cached result of parsing.
 #[derive(Clone, Debug)]
 enum CachedParse {
-    /// Nothing is cached yet, because most texts occur only once.
+    /// No statement is cached yet, because most texts occur only once.
     Nothing,
-    /// The text was parsed once, so it is repeated. The next parsed statement is cached.
+    /// The text was already parsed once, so the request repeats it. The next parsed statement is
+    /// cached.
     CacheNext,
     /// A cached statement.
     Cached(Box<CachedStatement>),
-    /// Nothing is ever cached: the statements differ in more than values of equality conditions, or
-    /// are not updates or deletes.
+    /// No statement is ever cached: the statements differ in more than values of equality
+    /// conditions, or are not updates or deletes.
     Never,
 }
 
@@ -49,8 +50,8 @@ struct CachedStatement {
 }
 
 impl CachedStatement {
-    /// Returns whether the cached statement can be reused with these parameters, because they
-    /// differ only in values that had no influence on parsing.
+    /// Returns whether the cached statement can be reused with these parameters: they differ only
+    /// in values that did not influence parsing.
     fn is_of(&self, parameters: &[AttributeValue]) -> bool {
         let is_free = |at: usize| self.equal.iter().any(|(parameter, _)| *parameter == at);
         let mut both = self.parameters.iter().zip(parameters).enumerate();
@@ -85,10 +86,10 @@ fn condition_of(statement: &mut Statement) -> Option<&mut Where> {
 }
 
 impl<'t> StatementText<'t> {
-    /// Tokenizes a text.
+    /// Tokenizes the text of a statement.
     ///
     /// # Errors
-    /// The text has an invalid token. The error has DynamoDB's text.
+    /// When the text contains an invalid token. The error has DynamoDB's message.
     pub fn new(text: &'t str) -> Result<Self, PartiqlError> {
         let tokens = token::tokenize(text)?;
         let is_write = |word: &str| CONDITIONAL_WRITES.iter().any(|w| w.eq_ignore_ascii_case(word));
@@ -99,8 +100,8 @@ impl<'t> StatementText<'t> {
         Ok(Self { text, tokens, cache })
     }
 
-    /// Returns whether the statement begins as a `SELECT`. Such a statement reads or is refused; it
-    /// never writes.
+    /// Returns whether the statement begins with `SELECT`. Such a statement reads or is rejected;
+    /// it never writes.
     #[must_use]
     pub fn is_select(&self) -> bool {
         let first = self.tokens.first().map(|placed| &placed.token);
@@ -113,10 +114,10 @@ impl<'t> StatementText<'t> {
         self.text == text
     }
 
-    /// Returns the statement. Each `?` stands for the next parameter.
+    /// Returns the parsed statement. Replaces each `?` with the next parameter.
     ///
     /// # Errors
-    /// The first error that DynamoDB would report, with its text.
+    /// The first error that DynamoDB would report, with its message.
     pub fn with(&mut self, parameters: Vec<AttributeValue>) -> Result<Statement, PartiqlError> {
         let kept = match &self.cache {
             CachedParse::Cached(known) if known.is_of(&parameters) => {
@@ -145,8 +146,8 @@ mod tests {
     use super::*;
     use crate::update::Update;
 
-    /// Goal: comments, blanks and case do not hide what a statement is, and nothing but the keyword
-    /// makes it a `SELECT`.
+    /// Goal: a `SELECT` is recognised with any comments, white space and case, and only by its
+    /// first keyword.
     #[test]
     fn a_select_is_told_by_its_first_token() {
         for (text, expected) in [
@@ -211,7 +212,8 @@ mod tests {
             for number in 0..count {
                 let value = |at: u32| values[number / values.len().pow(at) % values.len()].clone();
                 let given: Vec<_> = (0..parameters).map(value).collect();
-                // Another value in one place, other values in all places, and one value too few.
+                // Parameters with another value in one position, with other values in all
+                // positions, and with one value missing.
                 let mut others: Vec<Vec<AttributeValue>> = (0..given.len())
                     .flat_map(|at| values.iter().map(move |value| (at, value)))
                     .map(|(at, value)| place(&given, at, value))
@@ -234,8 +236,8 @@ mod tests {
         }
     }
 
-    /// Goal: a text is not cached if other values than those of equality conditions differ, because
-    /// the cached statement could not be reused.
+    /// Goal: a text is not cached if values outside of equality conditions differ, because the
+    /// cached statement could not be reused.
     #[test]
     fn a_text_with_other_differences_is_not_cached() {
         let mut text = StatementText::new("UPDATE t SET x = ? WHERE k = ?").unwrap();
@@ -259,7 +261,7 @@ mod tests {
         };
         let (first, second, third) = (said("1"), said("2"), said("3"));
         let is_shared = |one: &Update, other: &Update| std::ptr::eq(one.actions(), other.actions());
-        assert!(!is_shared(&first.0, &second.0), "a text that occurs once is not cached");
+        assert!(!is_shared(&first.0, &second.0), "a statement that occurs once is not cached");
         assert!(is_shared(&second.0, &third.0));
         assert!(Arc::ptr_eq(&second.1.all, &third.1.all));
     }

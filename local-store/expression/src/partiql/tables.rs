@@ -4,7 +4,7 @@ use super::PartiqlError;
 use super::parser::{Parsed, Parser};
 
 impl Parser<'_> {
-    /// Parses the table after `INSERT INTO`. DynamoDB accepts no alias there.
+    /// Parses the table after `INSERT INTO`. DynamoDB accepts no alias in this position.
     pub(super) fn inserted_table(&mut self) -> Parsed<String> {
         let is_name = self.is_name();
         let is_whole = self.is_word(1, "VALUE") || self.is_word(1, "VALUES");

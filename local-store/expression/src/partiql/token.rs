@@ -33,8 +33,8 @@ pub(crate) struct PositionedToken {
     pub(crate) end: usize,
 }
 
-/// Returns the place of a token for error texts: `line:column:length`. Lines and columns count from 1,
-/// in characters.
+/// Returns the position of a token for error messages: `line:column:length`. Lines and columns
+/// start at 1. Columns and lengths count characters.
 pub(crate) fn place(text: &str, placed: &PositionedToken) -> String {
     let before = text.get(..placed.start).unwrap_or("");
     let line = before.matches('\n').count() + 1;
@@ -112,8 +112,8 @@ fn skip_blanks(mut rest: &str) -> Result<&str, PartiqlError> {
     }
 }
 
-/// Parses quoted text, in which a doubled quote stands for one quote. Returns the text and the rest
-/// of the input.
+/// Parses a quoted string, in which a doubled quote represents one quote. Returns the text and the
+/// rest of the input.
 fn quoted(text: &str, quote: char) -> Result<(String, &str), PartiqlError> {
     let mut content = String::new();
     let mut rest = text.get(1..).unwrap_or("");

@@ -1,5 +1,5 @@
-//! Texts at and beyond the limits, and texts that are written to overflow a stack or to take a long
-//! time.
+//! Tests with texts at and beyond the limits, and with texts that try to overflow the stack or to
+//! take a long time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use expression::{
 };
 use model::{AttributeValue, Item, Number};
 
-/// The size of a stack that is much smaller than that of any thread of the store.
+/// The stack size of the tests in bytes, which is much smaller than the stack of any thread of the
+/// store.
 const STACK_BYTES: usize = 1024 * 1024;
 
 fn on_a_small_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {

@@ -1,4 +1,5 @@
-//! Tests of the expression language from outside: recorded answers, properties, hostile texts.
+//! Tests of the public interface of the expression language: recorded responses, properties,
+//! hostile texts.
 
 #![expect(clippy::disallowed_methods, reason = "tests read recorded answers and start deep stacks")]
 

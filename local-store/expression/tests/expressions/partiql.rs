@@ -1,5 +1,5 @@
-//! PartiQL statements that are written to overflow a stack or to exceed a limit, and random
-//! sequences of tokens.
+//! Tests with PartiQL statements that try to overflow the stack or to exceed a limit, and with
+//! random sequences of tokens.
 //!
 //! The server's `testdata/api` tests the execution of statements.
 
@@ -7,7 +7,8 @@ use expression::partiql::{Statement, parse_statement};
 use model::{AttributeValue, Item, Number};
 use proptest::prelude::*;
 
-/// The size of a stack that is much smaller than that of any thread of the store.
+/// The stack size of the tests in bytes, which is much smaller than the stack of any thread of the
+/// store.
 const STACK_BYTES: usize = 1024 * 1024;
 
 /// Applies an update to an item with a list of NULLs.
@@ -19,8 +20,8 @@ fn updated(set: &str, nulls: usize) -> Result<Item, String> {
     update.apply(&Item::new().with("l", list)).map_err(|error| error.to_string())
 }
 
-/// Goal: no nesting makes a list that is larger than an item may be. If the check came after the
-/// list was made, the first case would take gigabytes.
+/// Goal: nested calls cannot create a list that is larger than an item may be. If the size were
+/// checked after the list is created, the first case would need gigabytes.
 #[test]
 fn lists_that_are_appended_stay_below_the_size_of_an_item() {
     let too_large = Err("Item size to update has exceeded the maximum allowed size".to_owned());
@@ -29,7 +30,7 @@ fn lists_that_are_appended_stay_below_the_size_of_an_item() {
         format!("list_append({below}, {below})")
     }
     let behind = |list: &str, with: &str| format!("l = list_append({list}, {with})");
-    // The limit is 409,600 bytes. A list takes 3 bytes, and 2 for each NULL.
+    // The limit is 409,600 bytes. A list takes 3 bytes, plus 2 bytes for each NULL.
     for (set, nulls) in [
         (format!("l = {}", tree("l", 9)), 200_000),
         (format!("l = {}", tree("if_not_exists(m, l)", 7)), 200_000),
@@ -55,7 +56,7 @@ fn lists_that_are_appended_stay_below_the_size_of_an_item() {
     assert_eq!(items.unwrap().get("l"), Some(&AttributeValue::L(expected)));
 }
 
-/// Returns the error of a statement; empty if there is none.
+/// Returns the error message of a statement; an empty string if it has no error.
 fn outcome(text: &str) -> String {
     let text = text.to_owned();
     let work = move || match parse_statement(&text, &[]) {
@@ -111,7 +112,7 @@ fn limits_end_in_an_error_and_never_in_an_overflow() {
         ),
         (insert("- ".repeat(4000)), "Unexpected term"),
         (
-            // A condition that is compared with an attribute occurs twice in the test.
+            // A condition that is compared with an attribute occurs twice in the resulting test.
             read(format!("{}contains(a, 'b'){}", "(".repeat(30), " = c)".repeat(30))),
             TOO_MANY,
         ),
@@ -247,7 +248,7 @@ fn soup() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(5000))]
 
-    /// Goal: no text makes the parser panic or loop forever.
+    /// Goal: no text makes the parser panic or run forever.
     #[test]
     fn any_text_is_read_or_refused(start in prop::sample::select(vec![
         "", "SELECT * FROM t WHERE a = ", "SELECT a ", "INSERT INTO t VALUE {'a': ",

@@ -1,4 +1,5 @@
-//! Properties: no text makes a parser panic, and an evaluated condition means what was written.
+//! Property tests: no text makes a parser panic, and the evaluation of a condition gives the
+//! expected result.
 
 use std::collections::BTreeMap;
 
@@ -209,8 +210,8 @@ proptest! {
         prop_assert_eq!(condition.evaluate(&item), model.holds(&numbers), "{}", text);
     }
 
-    /// Goal: updates of a list equal the same changes by hand, where each index is a position in the old
-    /// list.
+    /// Goal: an update of a list equals the same changes applied directly to the list, with each
+    /// index as a position in the old list.
     #[test]
     fn list_indexes_are_positions_in_the_old_list(
         length in 0usize..6,

@@ -1,9 +1,9 @@
 //! Runs `testdata/*.txt`. `UPDATE=1 cargo test -p expression` records the current results.
 //!
-//! A file consists of blocks that are separated by empty lines. Lines that begin with `#` are comments.
-//! A block with `----` is a case: fields above, the recorded outcome below. A block of only fields sets
-//! the names, values, items and schema of the following cases. A case receives only the names and values
-//! that its expressions use, so that none is unused.
+//! A file consists of blocks that are separated by empty lines. Lines that begin with `#` are
+//! comments. A block with `----` is a case: fields above, the recorded outcome below. A block of
+//! only fields sets the names, values, items and schema of the following cases. A case receives
+//! only the names and values that its expressions use, because an unused name or value is an error.
 //!
 //! Fields: `condition`, `filter`, `key`, `projection`, `update` (expressions, parsed in the given
 //! order), `names`, `values`, `schema` (`pk S, sk N`), `item` (may occur several times), and `show`
@@ -32,7 +32,7 @@ impl Fields {
         self.all(name).next()
     }
 
-    /// Returns these fields, and those of `defaults` that these lack.
+    /// Returns these fields, with missing fields taken from `defaults`.
     fn or(&self, defaults: &Self) -> Self {
         let missing = defaults.0.iter().filter(|(name, _)| self.one(name).is_none());
         Self(self.0.iter().chain(missing).cloned().collect())
@@ -134,7 +134,7 @@ fn parse_all(case: &Fields, defaults: &Fields) -> Result<Vec<Parsed>, String> {
     Ok(all)
 }
 
-/// Checks that a stored value is equal after it is read.
+/// Encodes and decodes a value as in the log, and checks that the result equals the value.
 fn through_the_log<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq>(value: &T) -> T {
     let bytes = postcard::to_allocvec(value).unwrap();
     let read: T = postcard::from_bytes(&bytes).unwrap();

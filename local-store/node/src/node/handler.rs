@@ -1,4 +1,4 @@
-//! Handles the messages of other nodes.
+//! Handling of messages from other nodes.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ impl Node {
         }
     }
 
-    /// Handles a message of another node, and returns the response.
+    /// Handles a message from another node, and returns the response.
     pub async fn handle(&self, message: Envelope) -> Response {
         if (message.to, message.arc) != (self.inner.id, self.inner.arc) {
             let (to, arc) = (message.to, message.arc);
@@ -41,7 +41,7 @@ impl Node {
             Request::Vote(mut request) => {
                 // After a start, the library rejects votes for a while to protect the leader that
                 // the node last knew. A node that has not heard from a leader since its start has
-                // no leader to protect, so it votes at once.
+                // no leader to protect, so it votes immediately.
                 request.leadership_transfer |= !self.inner.has_heard_leader.load(Ordering::Relaxed);
                 match raft.vote(request).await {
                     Ok(response) => Response::Vote(response),
@@ -60,7 +60,7 @@ impl Node {
                         return Response::TooOld { now };
                     }
                     // The sender waits only this long. A submission that waits longer would occupy
-                    // memory for nothing.
+                    // memory without a use.
                     let answer = self.answer_submit(submission);
                     let answer = tokio::time::timeout(FORWARD_TIMEOUT, answer).await;
                     let late = || Response::Unknown("not applied in time".to_owned());

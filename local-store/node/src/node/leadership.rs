@@ -1,4 +1,4 @@
-//! Decides without a message whether a node leads. [`crate::leadership`] explains why this is
+//! Proof of a node's leadership without a message. [`crate::leadership`] explains why it is
 //! correct.
 
 use std::sync::atomic::Ordering;
@@ -10,9 +10,9 @@ use crate::leadership::Ballot;
 use crate::types::NodeId;
 
 impl Node {
-    /// Returns whether views opened from now on are linearizable: they show everything that any
-    /// node acknowledged, or showed in a strong read, before the call. `false` means unknown; call
-    /// [`Node::read_index`] in that case.
+    /// Returns true if views that are opened after this call are linearizable: they show all writes
+    /// that any node acknowledged, or returned in a strong read, before the call. `false` means
+    /// unknown; call [`Node::read_index`] in that case.
     #[must_use]
     pub fn shows_all(&self) -> bool {
         self.index_to_show().is_some_and(|told| self.inner.replica.has_applied(told))
@@ -33,7 +33,7 @@ impl Node {
         leads.then(|| self.inner.announced_commit.load(Ordering::SeqCst))
     }
 
-    /// Returns whether the last vote of a majority of the voters is `own`.
+    /// Returns whether `own` is the last vote of a majority of the voters.
     fn is_majority(&self, own: Ballot, voters: &[NodeId]) -> bool {
         if mutation::is_active(Mutation::TrustOwnVote) {
             return true;

@@ -8,7 +8,7 @@ use crate::types::{NodeId, incarnation_of, node_id, slot_of};
 
 impl Node {
     /// Makes these nodes the members of the group, if this node leads. New members first receive
-    /// the state as learners. One further step makes them voters and removes all other members.
+    /// the state as learners. A second step makes them voters and removes all other members.
     ///
     /// # Errors
     /// When this node does not lead, or another change is in progress. A partial change is not undone; repeat
@@ -43,8 +43,8 @@ impl Node {
         if self.leader() != Some(self.id()) {
             return Err(not_done(format!("node {} is not the leader", slot_of(self.id()))));
         }
-        // A leader with a quorum knows every assigned identity from its membership. A deposed
-        // leader may lack some.
+        // The membership of a leader with a quorum contains every assigned identity. A deposed
+        // leader may lack some identities.
         self.read_index().await?;
         let status = self.status();
         let known = status.voters.iter().chain(&status.learners);
@@ -55,8 +55,8 @@ impl Node {
         added.map(|_| node).map_err(|error| not_done(error.to_string()))
     }
 
-    /// Starts an election at once. For nodes that have all just started, when there is no leader to
-    /// wait for. An election does no harm if there is a leader.
+    /// Starts an election immediately. Use it when all nodes have just started and there is no
+    /// leader to wait for. If there is a leader, an election is harmless.
     pub async fn stand(&self) {
         if let Err(error) = self.inner.raft.trigger().elect(false).await {
             tracing::debug!(%error, "a node stopped before it could start an election");

@@ -1,6 +1,7 @@
-//! A running node: starts it, submits commands to the leader, and opens views of its state.
+//! A running node: starting and stopping it, submitting commands to the leader, and opening views
+//! of its state.
 //!
-//! The other modules of the crate are its parts; they do not depend on it.
+//! The other modules of the crate implement parts of the node, and do not depend on this module.
 
 mod handler;
 mod leadership;
@@ -38,13 +39,13 @@ use crate::{maintenance, network, receiver, replica, scrub};
 
 pub use self::settings::{Parts, Settings};
 
-/// Longest pause between two attempts if there is no leader, or the leader cannot be reached.
+/// The longest pause between two attempts if there is no leader, or the leader cannot be reached.
 const RETRY: Duration = Duration::from_millis(20);
-/// Time-out for the leader's response to a forwarded request; long enough for some slow syncs of a
-/// majority.
+/// The time-out for the leader's response to a forwarded request. It is long enough for some slow
+/// syncs of a majority.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time to wait until a forwarded write is also applied here, so that the client sees its own write
-/// on this node. The write succeeds even if the wait times out.
+/// The maximum time to wait until this node has also applied a forwarded write, so that the client
+/// can read its own write from this node. The write succeeds even if the wait times out.
 const OWN_WRITE_WAIT: Duration = Duration::from_secs(1);
 
 /// The state that the handles on a node share.
@@ -60,8 +61,8 @@ struct Inner {
     transport: Arc<dyn Transport>,
     clock: Arc<Clock>,
     settings: Settings,
-    /// The last term before this start. A node that led this term may have lost entries that it had
-    /// applied, so its leadership of this term proves nothing.
+    /// The last term before the node started. If the node led this term, it may have lost entries
+    /// that it had applied, so leadership of this term proves nothing.
     earlier_term: u64,
     /// See [`network::Network::announced_commit`].
     announced_commit: Arc<AtomicU64>,
@@ -93,11 +94,12 @@ impl WeakNode {
 }
 
 impl Node {
-    /// Starts replicas of one node, in this order, usually one for each arc. If one of them cannot be
-    /// started, those before it are stopped: left alone, they would go on to vote and to lead.
+    /// Starts the replicas of one node in the given order, usually one for each arc. If a replica
+    /// cannot be started, stops the replicas that were started before it, so that they do not vote
+    /// or lead.
     ///
     /// # Errors
-    /// Those of [`Node::start`] for the first replica that cannot be started.
+    /// The error of [`Node::start`] for the first replica that cannot be started.
     pub async fn start_all(parts: Vec<Parts>) -> Result<Vec<Self>, String> {
         let mut started = Vec::new();
         for parts in parts {
@@ -151,7 +153,7 @@ impl Node {
         let raft = Runtime::scope(seed, Raft::new(id, config, network, group, replica))
             .await
             .map_err(|error| error.to_string())?;
-        // Until the consensus has published its state, this node would get no votes.
+        // Until the consensus library has published its state, this node would get no votes.
         raft.is_initialized().await.map_err(|error| error.to_string())?;
         let upkeep = maintenance::Maintenance {
             raft: raft.clone(),
@@ -222,8 +224,8 @@ impl Node {
         WeakNode { inner: Arc::downgrade(&self.inner) }
     }
 
-    /// Initializes a group with these members, including this node. Allowed only if no member has
-    /// data. Idempotent.
+    /// Initializes a group with these members, including this node. Call it only if no member has
+    /// data. The call is idempotent.
     ///
     /// # Errors
     /// When the node has stopped.
@@ -235,8 +237,9 @@ impl Node {
         self.inner.raft.initialize(members).await.map_err(|error| error.to_string())
     }
 
-    /// Applies commands, in order, in one log entry. Any node may lead. Returns one reply for each
-    /// command once the leader, and usually also this node, has applied the committed entry.
+    /// Applies commands, in order, in one log entry, even if another node leads. Returns one reply
+    /// for each command after the leader, and usually also this node, has applied the committed
+    /// entry.
     ///
     /// # Errors
     /// See [`SubmitError`]; a time-out is [`SubmitError::Unknown`].
@@ -247,8 +250,8 @@ impl Node {
         tokio::time::timeout(timeout, self.submit_inner(submission)).await.map_err(slow)?
     }
 
-    /// Submits the commands to the leader, this node or another, until a leader has applied the
-    /// commands.
+    /// Submits the commands to the leader, and retries until a leader has applied them. The leader
+    /// may be this node.
     async fn submit_inner(&self, mut submission: Submission) -> Result<Vec<Reply>, SubmitError> {
         let mut leader = self.leader();
         loop {
@@ -272,7 +275,7 @@ impl Node {
                 return Err(SubmitError::NotDone("the node has stopped".to_owned()));
             }
             leader = self.leader();
-            // The client still waits, so the next attempt counts as a new submission.
+            // The client is still waiting, so the next attempt counts as a new submission.
             submission.asked_at = self.inner.clock.now();
         }
     }
@@ -286,7 +289,7 @@ impl Node {
     ) -> Result<Option<Vec<Reply>>, SubmitError> {
         let encoded = encode_submission(submission).map_err(SubmitError::NotDone)?;
         if encoded.bytes().len() > PROPOSAL_BYTES_MAX {
-            // The leader would reject commands of this size, too.
+            // The leader would also reject commands of this size.
             return Ok(Some(refuse_as_too_large(&submission.commands)));
         }
         match self.call_leader(leader, Request::Submit(encoded)).await {
@@ -312,7 +315,7 @@ impl Node {
         }
     }
 
-    /// Waits until this node's views show everything that any node acknowledged before the call.
+    /// Waits until this node's views show all writes that any node acknowledged before the call.
     ///
     /// # Errors
     /// When no leader is found in time, or the leader has no majority.
@@ -375,7 +378,7 @@ impl Node {
         self.inner.replica.catalogue()
     }
 
-    /// Returns the leader that this node knows.
+    /// Returns the leader, as far as this node knows.
     #[must_use]
     pub fn leader(&self) -> Option<NodeId> {
         self.inner.raft.server_metrics().borrow_watched().current_leader
@@ -396,7 +399,7 @@ impl Node {
         &self.inner.scrub
     }
 
-    /// Returns the damage of the node's disk.
+    /// Returns the record of the damage of the node's disk.
     #[must_use]
     pub fn damage(&self) -> &Damage {
         &self.inner.damage
@@ -413,7 +416,7 @@ impl Node {
     }
 
     /// Stops the node cleanly, including the replicas of other arcs on the same disk. Waiting
-    /// requests get an unknown outcome.
+    /// requests return an unknown outcome.
     pub async fn shutdown(&self) {
         self.inner.damage.stop();
         self.inner.replica.wake_waiting();
@@ -422,7 +425,7 @@ impl Node {
         }
     }
 
-    /// Sends a request to the leader. Gives up when this node learns of another leader.
+    /// Sends a request to the leader. Stops waiting when this node learns of another leader.
     async fn call_leader(&self, leader: NodeId, request: Request) -> Result<Response, CallError> {
         let message = Envelope { from: self.inner.id, to: leader, arc: self.inner.arc, request };
         tokio::select! {
@@ -446,7 +449,7 @@ impl Node {
         }
     }
 
-    /// Waits until this node knows another leader than `leader`; `None` stands for no leader.
+    /// Waits until this node's leader is no longer `leader`. `None` means no leader.
     async fn leader_changes(&self, leader: Option<NodeId>) {
         let mut metrics = self.inner.raft.server_metrics();
         while metrics.borrow_watched().current_leader == leader {

@@ -1,4 +1,4 @@
-//! The parts and the settings that a node is started with.
+//! The parts and the settings of a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,21 +21,21 @@ use crate::worker::Worker;
 pub struct Settings {
     /// Time between two heartbeats of a leader.
     pub heartbeat: Duration,
-    /// Election timeout. A follower that gets no heartbeat starts an election after the second
-    /// value plus a random time between the two values. The default is 0.9 to 1.2 s. Pauses of busy
-    /// machines are rarely longer, and a killed leader is replaced within two seconds even if the
-    /// first election is split.
+    /// The election timeout. A follower that gets no heartbeat starts an election after the second
+    /// value plus a random time between the first and the second value. The default is 0.9 to 1.2
+    /// s. Pauses of busy machines are rarely longer, and a killed leader is replaced within two
+    /// seconds, even if the first election has a split vote.
     pub election: (Duration, Duration),
     /// Number of entries after which the state is made durable. The log is then purged up to the
     /// durable entry.
     pub snapshot_entries: u64,
-    /// Number of applied entries that stay in the log for peers that are slightly behind.
+    /// Number of applied entries that are kept in the log for peers that are slightly behind.
     pub entries_kept: u64,
-    /// Time without a new entry after which a node gives back the disk space that it does not need.
+    /// Time without a new entry after which a node frees the disk space that it does not need.
     pub quiet: Duration,
-    /// Time-out for a part of a snapshot, and for the installation after the last part. When a peer
-    /// times out, the leader sends it the snapshot again from the first part, and no entries in the
-    /// meantime.
+    /// Time-out for a part of a snapshot, and for the installation after the last part. If a peer
+    /// times out, the leader sends the snapshot again from the first part, and sends no entries
+    /// until it is installed.
     pub snapshot_part: Duration,
     /// Time-out of a request, including elections and forwarding. After a time-out, the outcome is
     /// unknown.
@@ -64,9 +64,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns the settings of nodes that are all in one process. They end together, and a node with
-    /// a damaged disk hands its leadership over. Elections after a time-out are only a fallback, and
-    /// the timers of frequent heartbeats would be most of the CPU time of an idle store.
+    /// Returns the settings of nodes that are all in one process. The nodes end together, and a
+    /// node with a damaged disk transfers its leadership, so elections after a time-out are only a
+    /// fallback. Heartbeats are rare, because their timers would use most of the CPU time of an
+    /// idle store.
     #[must_use]
     pub fn of_one_process() -> Self {
         Self {
@@ -87,11 +88,11 @@ impl Settings {
             snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_entries),
             // The maintenance of the node purges the log.
             max_in_snapshot_log_to_keep: u64::MAX,
-            // Log entries are sent to a lagging peer as long as the log has them. A snapshot is
-            // sent only after that.
+            // A lagging peer gets log entries as long as the log has them. It gets a snapshot only
+            // if the log lacks entries.
             replication_lag_threshold: u64::MAX / 2,
             // A restarted leader must be elected again, because its state may lack entries that it
-            // had applied, and it no longer knows which entries are committed.
+            // had applied, and it has lost the index of the committed entries.
             enable_leader_restore: Some(mutation::is_active(Mutation::LeaderRestore)),
             ..Config::default()
         };
@@ -109,7 +110,7 @@ pub struct Parts {
     pub log: NodeLog,
     /// The location of the state.
     pub state_location: Arc<dyn StateLocation>,
-    /// The worker for blocking work on the state. The log has a worker of its own.
+    /// The worker for blocking work on the state. The log has its own worker.
     pub worker: Arc<dyn Worker>,
     /// The transport of messages to the peers.
     pub transport: Arc<dyn Transport>,
@@ -119,8 +120,8 @@ pub struct Parts {
     pub settings: Settings,
     /// The seed of the random election timeouts.
     pub seed: u64,
-    /// The receiver of damage of the log and of the state.
+    /// The record of damage of the log and of the state.
     pub damage: Damage,
-    /// Called when the node has failed.
+    /// The callback for the failure of the node.
     pub on_fatal: OnFatal,
 }

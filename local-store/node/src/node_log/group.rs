@@ -1,6 +1,6 @@
 //! The positions of one group's entries in the node's log, and its newest entries in memory.
 //!
-//! It does no I/O: the caller passes every record to it, at start-up and afterwards.
+//! This module does no I/O: its caller passes every record to it, at start-up and afterwards.
 
 use std::collections::VecDeque;
 
@@ -10,12 +10,12 @@ use super::record::Record;
 use crate::log_id::{LogId, log_id};
 use crate::types::{Entry, Payload, Vote};
 
-/// The most entries whose decoded commands and results are kept, and the most counted bytes of
-/// these entries (see [`Payload::counts`]). All nodes of a process can then use the result that one
-/// of them computed. Under load the nodes are a few entries apart, each of up to some hundred
-/// kilobytes. A larger bound would only cost memory, because small entries take several times their
-/// counted bytes. The size of a kept result is limited in proportion to its entry (see `payload`),
-/// so all results take at most about 50 MB per arc.
+/// The maximum number of entries whose decoded commands and results are kept. The next constant
+/// limits the counted bytes of these entries (see [`Payload::counts`]). All nodes of a process can
+/// use a kept result that one of them computed. Under load the nodes are a few entries apart, and
+/// an entry has up to some hundred kilobytes. Higher limits would only cost memory, because small
+/// entries take several times their counted bytes. The size of a kept result is limited in
+/// proportion to its entry (see `payload`), so all results take at most about 50 MB per arc.
 const DECODED_ENTRIES_MAX: usize = 64;
 const DECODED_COUNT_MAX: usize = 4 * 1024 * 1024;
 
@@ -37,11 +37,12 @@ pub(super) struct Group {
     /// The index of the first slot.
     first: u64,
     slots: VecDeque<Slot>,
-    /// Number of slots, from the front, whose entries are no longer in memory.
+    /// Number of slots, from the front, whose entries were dropped from memory.
     evicted: usize,
     /// Bytes of the entries in memory.
     pub(super) kept_bytes: usize,
-    /// The payloads of the newest entries, oldest first, and the sum of their counted bytes.
+    /// The payloads of the newest entries, oldest first. The next field is the sum of their counted
+    /// bytes.
     new: VecDeque<Payload>,
     new_count: usize,
 }
@@ -53,10 +54,10 @@ pub(super) enum FoundEntry {
 }
 
 impl Group {
-    /// Adds the record at this position. Keeps its entry in memory if `keep`.
+    /// Adds the record at this position. If `keep` is true, keeps its entry in memory.
     ///
     /// # Errors
-    /// When the record does not follow from the previous records, for example because an index is
+    /// When the record does not continue the previous records, for example because an index is
     /// missing.
     pub(super) fn take(&mut self, position: u64, record: Record, keep: bool) -> Result<(), String> {
         match record {
@@ -124,7 +125,7 @@ impl Group {
         self.slots.front().map(|slot| slot.position)
     }
 
-    /// Checks that no entry is missing between the last purged one and the first.
+    /// Checks that no entry is missing between the last purged entry and the first entry.
     pub(super) fn check(&self) -> Result<(), String> {
         let expected = self.purged.map_or(0, |at| at.index + 1);
         if !self.slots.is_empty() && self.first != expected {
@@ -266,7 +267,7 @@ mod tests {
         assert_eq!(group.oldest_position(), Some(5));
         group.take(12, entry(7), true).unwrap();
         assert!(group.take(13, entry(9), true).is_err());
-        // A snapshot can replace entries that never arrived.
+        // A snapshot can replace entries that this node never received.
         group.take(14, Record::Purged(log_id(2, 40)), true).unwrap();
         assert_eq!((group.next(), group.last_log_id()), (41, Some(log_id(2, 40))));
         assert_eq!(group.kept_bytes, 0);

@@ -6,9 +6,10 @@
 //! share a sync, and no record becomes durable before an earlier one.
 //!
 //! The last vote and the last purge of every group survive a truncation of the log, because each
-//! truncation first appends them again at the end. The committed index is not stored. A node that
-//! has started waits until a leader announces which entries are committed, and then applies those
-//! that its state lacks. A failed sync is never retried: the node has failed.
+//! truncation first appends them again at the end. The committed index is not stored. After a
+//! start, a node waits until a leader announces which entries are committed, and then applies the
+//! entries that its state lacks. A failed sync is never retried, because it means that the node has
+//! failed.
 
 mod group;
 #[cfg(test)]
@@ -41,30 +42,29 @@ use storage::log::{self, Log};
 
 pub use self::raft_storage::GroupLog;
 
-/// Bytes of entries that are kept in memory for replication and applying. The nodes of a process
-/// share the bytes of entries.
+/// The maximum size in bytes of the entries that are kept in memory for replication and applying.
+/// The nodes of a process share the bytes of entries.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Bytes of records that may wait for the disk; if there are more, appending waits. With a healthy
-/// disk, fewer than three of the largest entries wait. If the leader's own disk is blocked, the
-/// other nodes can still form a majority, so the leader continues to append. Without this bound it
-/// would keep all these entries in memory.
+/// The maximum number of bytes that wait for the disk; if more bytes wait, appending waits. With a
+/// healthy disk, fewer than three of the largest entries wait. If the leader's own disk is blocked,
+/// the other nodes can still form a majority, so the leader continues to append. Without this
+/// limit, the leader would keep all these entries in memory.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Pause until an append is retried after a full disk rejected it. The rejected append wrote
-/// nothing, so a retry is safe. Requests time out meanwhile.
+/// The pause before an append that a full disk rejected is retried. The rejected append wrote
+/// nothing, so a retry is safe. Requests may time out in the meantime.
 const FULL_DISK_RETRY: Duration = Duration::from_millis(500);
 
 /// A queued item for the disk.
 enum QueuedItem {
     Record(log::Entry),
     Done(Completion),
-    /// All earlier entries are durable in the state: truncate the log up to this position,
-    /// inclusive.
+    /// Truncate the log up to this position, inclusive. The state durably contains these entries.
     Shorten(u64),
     /// Continue the log in a small file, and remove unused files.
     Shrink,
 }
 
-/// A receiver of the notification that all earlier records are durable.
+/// The action to run when all earlier records are durable.
 enum Completion {
     Flushed(IOFlushed<TypeConfig>),
     Signal(oneshot::Sender<()>),
@@ -82,7 +82,7 @@ struct State {
     /// in the meantime.
     running: bool,
     next_position: u64,
-    /// The reason of the first failure. Once set, the log accepts nothing more.
+    /// The reason of the first failure. When it is set, the log accepts no further records.
     failed: Option<String>,
     syncs: u64,
     log_bytes: u64,
@@ -92,7 +92,7 @@ struct State {
 
 struct Shared {
     worker: Arc<dyn Worker>,
-    /// Used only by jobs, one at a time.
+    /// The log on disk, which only jobs use, one at a time.
     log: Mutex<Log>,
     state: Mutex<State>,
     on_failure: FailureHandler,
@@ -148,7 +148,7 @@ impl NodeLog {
         GroupLog::new(self.clone(), arc)
     }
 
-    /// Returns whether the log is new: nothing was ever written to it.
+    /// Returns whether the log is new, so that no record was ever written to it.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         self.shared.lock().groups.is_empty()
@@ -163,7 +163,8 @@ impl NodeLog {
         (term, group.and_then(Group::last_log_id).map(|at| at.index))
     }
 
-    /// Returns the last vote of a group, queued or durable. A vote is durable before it is sent.
+    /// Returns the last vote of a group, which may be only queued. A vote is durable before it is
+    /// sent.
     pub(super) fn ballot(&self, arc: ArcId) -> Option<Ballot> {
         let vote = self.shared.lock().groups.get(&arc)?.vote?;
         Some(Ballot { term: vote.leader_id.term, node: vote.leader_id.voted_for })
@@ -174,7 +175,8 @@ impl NodeLog {
         Some(self.shared.lock().groups.get(&arc)?.purged?.index)
     }
 
-    /// Returns the number of syncs since the start, and the bytes of the files.
+    /// Returns the number of syncs since the node started, and the size of the log's files in
+    /// bytes.
     #[must_use]
     pub fn usage(&self) -> (u64, u64) {
         let state = self.shared.lock();
@@ -190,10 +192,10 @@ impl NodeLog {
         first.is_some() && state.groups.get(&arc).and_then(oldest) == first
     }
 
-    /// Before a group starts, removes entries that a later leader has replaced: the entry at the
-    /// index of the state's last entry, if the two have different terms, and all later entries. A
-    /// power loss can leave such entries, because an entry that a majority of other nodes has
-    /// synced is applied without waiting for the local sync.
+    /// Removes entries that a later leader has replaced. Called before a group starts. If the entry
+    /// at the index of the state's last entry has another term, removes this entry and all later
+    /// entries. A power loss can leave such entries, because a node applies an entry that a
+    /// majority of other nodes has synced, without waiting for its own sync.
     pub(super) fn cut_replaced(&self, arc: ArcId, applied: crate::log_id::LogId) -> io::Result<()> {
         let there = self.shared.lock().groups.get(&arc).and_then(|g| g.term_of(applied.index));
         match there {
@@ -233,7 +235,8 @@ impl NodeLog {
         durable.await.map_err(|_| io::Error::other("the log has stopped"))
     }
 
-    /// Purges a group's entries, and truncates the files up to the first entry that a group needs.
+    /// Purges a group's entries, and truncates the files up to the first entry that any group
+    /// needs.
     fn purge(&self, arc: ArcId, upto: crate::log_id::LogId) -> io::Result<()> {
         let mut state = self.shared.lock();
         state.check()?;
@@ -241,10 +244,10 @@ impl NodeLog {
         self.shorten(&mut state)
     }
 
-    /// Truncates the files up to the first entry that a group needs.
+    /// Truncates the files up to the first entry that any group needs.
     fn shorten(&self, state: &mut State) -> io::Result<()> {
-        // The other records that must survive are appended again, so that they are after the
-        // truncated part.
+        // The other records that must survive are appended again at the end, after the truncated
+        // part.
         let last: Vec<(ArcId, Record)> = state
             .groups
             .iter()
@@ -268,7 +271,7 @@ impl NodeLog {
         Ok(())
     }
 
-    /// Returns whether the files are so small that [`NodeLog::shrink`] would not change them.
+    /// Returns whether the log's files are so small that [`NodeLog::shrink`] would not change them.
     #[must_use]
     pub fn is_small(&self) -> bool {
         let state = self.shared.lock();
@@ -285,23 +288,23 @@ impl NodeLog {
             self.shared.schedule(&mut state);
         }
         durable.await.map_err(|_| io::Error::other("the log has stopped"))?;
-        // The records of the truncation are now behind everything that it removes.
+        // The records that the truncation appended are now after all records that it removes.
         let mut state = self.shared.lock();
         state.check()?;
         self.shorten(&mut state)
     }
 
-    /// Reads the records after a position from disk, about `bytes_max` bytes and at least one, and
-    /// verifies their checksums. Returns the position of the last record read and the number of
-    /// bytes; `None` if no record is left. Reports damage. Blocks the thread.
+    /// Reads the records after a position from disk, about `bytes_max` bytes but at least one
+    /// record, and verifies their checksums. Returns the position of the last record read and the
+    /// number of bytes; `None` if there are no further records. Reports damage. Blocks the thread.
     ///
     /// # Errors
     /// When the log is damaged, or the node has stopped.
     pub fn verify(&self, after: Option<u64>, bytes_max: usize) -> io::Result<Option<(u64, usize)>> {
         let shared = Arc::clone(&self.shared);
         let (sender, verified) = mpsc::channel();
-        // Each verification is a job of its own, because it blocks the worker and the worker must
-        // append in between.
+        // Each verification is a separate job, because it blocks the worker, which must be able to
+        // append between two verifications.
         self.shared.worker.run(Box::new(move || {
             // The caller may have stopped waiting.
             let _ = sender.send(shared.verify(after, bytes_max));
@@ -346,10 +349,11 @@ impl NodeLog {
     }
 }
 
-/// The code of an error of the disk itself, `EIO`, which is the same on Linux and macOS.
+/// The error code of a failed disk, `EIO`, which is the same on Linux and macOS.
 const DISK_ERROR: i32 = 5;
 
-/// Returns whether a read failed because of the disk itself: it returned an error or wrong bytes.
+/// Returns whether a read failed because the disk is damaged: it returned an I/O error or wrong
+/// bytes.
 fn is_damage(error: &io::Error) -> bool {
     match error.get_ref().and_then(|source| source.downcast_ref::<log::Error>()) {
         Some(log::Error::Disk(disk)) => disk.source.raw_os_error() == Some(DISK_ERROR),
@@ -421,7 +425,7 @@ impl Shared {
         self.log.lock()
     }
 
-    /// Ensures that a job is scheduled or running for the queue.
+    /// Schedules a job for the queue if no job is scheduled or running.
     fn schedule(self: &Arc<Self>, state: &mut State) {
         if !state.running && !state.queue.is_empty() {
             state.running = true;
@@ -430,8 +434,8 @@ impl Shared {
         }
     }
 
-    /// Runs the first job: appends the items that a full disk rejected before, and everything
-    /// queued.
+    /// Runs the first job: appends the items that a full disk rejected earlier, and all queued
+    /// items.
     fn append(self: Arc<Self>, refused: Vec<QueuedItem>) {
         let mut items = refused;
         {
@@ -450,7 +454,7 @@ impl Shared {
         match appended {
             Ok(()) => worker.run(Box::new(move || self.sync(items))),
             Err(error) if matches!(error, log::Error::OutOfSpace(_)) => {
-                tracing::error!(%error, "the disk is full; writes wait until there is space");
+                tracing::error!(%error, "the disk is full and writes wait; free some space");
                 let mut entries = entries.into_iter();
                 for item in &mut items {
                     if let QueuedItem::Record(entry) = item {
@@ -463,7 +467,8 @@ impl Shared {
         }
     }
 
-    /// Runs the second job: syncs the items of the first job, and reports them, in order.
+    /// Runs the second job: syncs the items of the first job, and reports them as durable, in
+    /// order.
     fn sync(self: Arc<Self>, items: Vec<QueuedItem>) {
         let synced = self.sync_log(&items);
         let (written, log_bytes) = match synced {
@@ -502,7 +507,7 @@ impl Shared {
                 QueuedItem::Record(_) | QueuedItem::Done(_) => Ok(()),
             };
             match changed {
-                // Nothing has changed, and a later truncation frees the space.
+                // The log is unchanged, and a later truncation frees the space.
                 Err(log::Error::OutOfSpace(_)) => {}
                 changed => changed?,
             }
@@ -526,8 +531,8 @@ impl Shared {
                 }
                 Err(error) => {
                     let error = io::Error::other(error);
-                    // A damaged record only makes the node report damage. The node continues to
-                    // vote and to append until it is set aside.
+                    // The node only reports a damaged record. It continues to vote and to append
+                    // until it is set aside.
                     if is_damage(&error) {
                         self.on_failure.damage().report(&cannot_be_read(&error));
                     }

@@ -24,7 +24,7 @@ const ARCS: [ArcId; 2] = [ArcId(0), ArcId(7)];
 const SEEDS: u64 = 150;
 /// Number of power cuts in one history.
 const CUTS: usize = 12;
-/// The most disk operations between two cuts.
+/// The maximum number of disk operations between two power cuts.
 const OPERATIONS_MAX: usize = 60;
 
 /// The content of one group's log: its vote, its last purge, and the index, term and body of each
@@ -63,11 +63,11 @@ async fn read(log: &NodeLog) -> [Said; 2] {
     all
 }
 
-/// A history and every state since the last recovery.
+/// A history, and all states that the log has had since the last recovery.
 struct History {
     random: SplitMix64,
     states: Vec<[Said; 2]>,
-    /// States before this one are no longer valid results of a recovery.
+    /// The index of the first state that is a valid result of a recovery.
     durable: usize,
     term: u64,
 }
@@ -169,7 +169,8 @@ fn open(disk: &SimulatedDisk) -> Result<NodeLog, log::Error> {
 /// Cuts the power until the log opens again.
 async fn recover(disk: &SimulatedDisk, random: &mut SplitMix64) -> NodeLog {
     loop {
-        // The disk is off while the pending operations of the earlier process run, so they fail.
+        // The disk is powered off while pending operations of the earlier process run, so that they
+        // fail.
         disk.power_off();
         tokio::time::sleep(Duration::from_secs(5)).await;
         disk.power_cut(random.next_u64());
@@ -209,7 +210,7 @@ async fn recovery_finds_the_result_of_a_prefix_of_the_history() {
             let possible = &history.states[history.durable..];
             assert!(
                 possible.contains(&found),
-                "seed {seed}, cut {cut}: found {found:#?}, of {} possible states the last is {:#?}",
+                "seed {seed}, cut {cut}: found {found:#?}; the last of {} possible states is {:#?}",
                 possible.len(),
                 possible.last()
             );

@@ -1,4 +1,4 @@
-//! One group of a node's log, in the interface of the consensus library.
+//! The log of one group, as the log storage of the consensus library.
 
 use std::fmt::Debug;
 use std::io;
@@ -14,9 +14,10 @@ use crate::log_id::LogId;
 use crate::ring::ArcId;
 use crate::types::{Entry, TypeConfig, Vote};
 
-/// Bytes that replication and applying read at a time: a few entries of the largest common size.
+/// The number of bytes that replication and applying read at a time: a few large entries.
 const READ_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The most entries that applying reads at a time, because each entry has to be looked up first.
+/// The maximum number of entries that applying reads at a time. It is limited because each entry is
+/// looked up first.
 const READ_ENTRIES_MAX: u64 = 1024;
 
 /// The log of one group, and its reader.
@@ -48,8 +49,8 @@ fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
 }
 
 impl RaftLogReader<TypeConfig> for GroupLog {
-    /// Reads in parts. A node that starts applies the entries that its state lacks. These entries
-    /// may be most of the log, and must not all be in memory at the same time.
+    /// Reads the entries in parts. A starting node applies the entries that its state lacks. These
+    /// entries may be most of the log, and must not all be in memory at the same time.
     async fn entries_stream<R>(
         &mut self,
         range: R,

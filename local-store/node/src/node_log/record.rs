@@ -1,8 +1,8 @@
 //! The encoding of a node's log records: one stream of records for all its groups.
 //!
 //! Entries, votes and truncations share the stream, so that one sync makes all of them durable and
-//! their order on disk is the order of events. `docs/formats/log.md` draws the layout. This module
-//! does no I/O.
+//! their order on disk is the order of events. `docs/formats/log.md` documents the layout. This
+//! module does no I/O.
 
 use bytes::Bytes;
 use openraft::EntryPayload;
@@ -29,11 +29,11 @@ const PURGED: u8 = 6;
 pub(super) enum Record {
     /// An entry of the group.
     Entry(Entry),
-    /// The node's vote, or the leader that the node has learned.
+    /// The node's vote, or the leader that the node has accepted.
     Vote(Vote),
-    /// Removes the entries from this index on, inclusive.
+    /// Removes all entries from this index (inclusive) to the end.
     Cut(u64),
-    /// The entries up to this one, inclusive, are durable in the state, so the log drops them.
+    /// Purges the entries up to this one, inclusive. The state durably contains them.
     Purged(LogId),
 }
 
@@ -80,7 +80,7 @@ fn head(kind: u8, arc: ArcId, index: u64, body_bytes: usize) -> Vec<u8> {
 
 /// Decodes a record from a payload of [`encode`] in contiguous bytes.
 pub(super) fn decode(term: u64, payload: Vec<u8>) -> Result<(ArcId, Record), RecordError> {
-    let short = || RecordError(format!("it has only {} bytes", payload.len()));
+    let short = || RecordError(format!("the record has only {} bytes", payload.len()));
     let (kind, rest) = payload.split_first().ok_or_else(short)?;
     let (arc, rest) = rest.split_first_chunk().ok_or_else(short)?;
     let (index, body) = rest.split_first_chunk().ok_or_else(short)?;

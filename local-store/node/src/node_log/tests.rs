@@ -103,8 +103,8 @@ async fn reported_records_survive_a_power_cut() {
     }
 }
 
-/// A later leader replaced an entry. The state has the new entry on disk, but the log still has the
-/// old one.
+/// Case: a later leader has replaced an entry. The state on disk contains the new entry, but the
+/// log contains the old entry.
 #[tokio::test(start_paused = true)]
 async fn replaced_entries_are_removed_when_the_state_is_ahead() {
     for (applied, last, left) in [
@@ -121,7 +121,7 @@ async fn replaced_entries_are_removed_when_the_state_is_ahead() {
         let last = (left > 0).then_some(last);
         assert_eq!(log.get_log_state().await.unwrap().last_log_id, last, "{applied}");
         assert_eq!(indexes(&mut log).await, Vec::from_iter(0..left), "{applied}");
-        // The consensus library purges the log like this if the state is ahead.
+        // The consensus library purges the log in the same way if the state is ahead.
         if last < Some(applied) {
             log.purge(applied).await.unwrap();
             append(&mut log, vec![entry(applied.index + 1, 10)]).await;
@@ -134,7 +134,7 @@ async fn replaced_entries_are_removed_when_the_state_is_ahead() {
     }
 }
 
-/// The vote and the purge survive the truncation of the oldest files.
+/// Goal: the vote and the purge survive the truncation of the oldest files.
 #[tokio::test(start_paused = true)]
 async fn the_vote_survives_a_truncation_of_the_log() {
     let disk = SimulatedDisk::new();
@@ -149,7 +149,7 @@ async fn the_vote_survives_a_truncation_of_the_log() {
     log.purge(log_id(1, 54)).await.unwrap();
     append(&mut log, vec![entry(60, 10)]).await;
     let (_, after) = node.usage();
-    assert!(after < before, "{after} of {before} bytes are left");
+    assert!(after < before, "{after} of {before} bytes remain on disk");
     drop((node, log, other));
     disk.power_cut(1);
     let node = open(&disk, 16 * 1024);
@@ -163,8 +163,8 @@ async fn the_vote_survives_a_truncation_of_the_log() {
     assert_eq!(last, Some(log_id(1, 60)));
 }
 
-/// Goal: not all entries of a long log are in memory while they are applied. Method: entries that
-/// are removed while the first ones are applied must not have been read before.
+/// Goal: a long log is applied without all its entries in memory. Method: removes later entries
+/// while the first entries are applied, and checks that the removed entries were not read before.
 #[tokio::test(start_paused = true)]
 async fn entries_to_apply_are_read_in_parts() {
     for (count, bytes, kept) in [(3_000, 100, 2_000), (12, 1024 * 1024, 8)] {
@@ -208,8 +208,8 @@ impl Worker for Noting {
     }
 }
 
-/// Goal: the entries of a queued read still exist when its job runs. A purge in between would end
-/// the process.
+/// Goal: a purge cannot remove the entries of a queued read before its job runs. A read of removed
+/// entries would end the process.
 #[tokio::test(start_paused = true)]
 async fn a_read_is_queued_before_a_purge() {
     let disk = SimulatedDisk::new();
@@ -337,7 +337,7 @@ async fn a_failed_sync_is_final() {
     let on_fatal: OnFatal = Arc::new(move |reason| sender.send(reason.to_owned()).unwrap());
     let worker = Arc::new(TaskWorker::start(Duration::ZERO));
     let mut log = NodeLog::open(log, worker, on_fatal).unwrap().group(ARC);
-    // The next operation is the write, and the one after it is the sync.
+    // The next operation is the write, and the following operation is the sync.
     disk.fail_at(disk.operations() + 1, storage::disk::Fault::Io);
     assert!(log.save_vote(&vote(1)).await.is_err());
     assert!(died.recv().unwrap().contains("cannot be synced"));
@@ -345,7 +345,8 @@ async fn a_failed_sync_is_final() {
     assert!(died.try_recv().is_err(), "it is reported once");
 }
 
-/// Goal: verification finds damage that no read has met, and a node with peers still votes.
+/// Goal: verification finds damage that no read has found yet, and a damaged node with peers
+/// continues to vote.
 #[tokio::test(start_paused = true)]
 async fn verification_finds_damage_and_stops_nothing() {
     let disk = SimulatedDisk::new();

@@ -1,24 +1,24 @@
 //! The number of writes per entry, adapted to the size of recent writes.
 //!
-//! An update of a few bytes may write an item of 400 KB. A node applies an entry as a whole, during
-//! which it serves nothing else, and keeps its changes in memory until then. The size of the items
-//! is known only after an entry was applied. Therefore each entry may have at most about twice as
-//! many writes as the previous one, as long as the items stay small.
+//! An update of a few bytes may write an item of 400 KB. While a node applies an entry, it keeps
+//! all changes of the entry in memory and serves no other requests. The size of the items is known
+//! only after the entry was applied. Therefore each entry may have at most about twice as many
+//! writes as the previous entry, as long as the items are small.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use model::limits::ITEM_BYTES_MAX;
 use partition::{CancellationReason, Command, Reply, Written};
 
-/// Number of writes at which an entry accepts no further proposal: about as many as a few thousand
-/// connections submit at once. The upper limit is 99,999, because a sequence number has five digits
-/// for the position in its entry.
+/// The number of writes at which an entry accepts no further proposal: about as many as a few
+/// thousand connections submit simultaneously. It must be at most 99,999, because a sequence number
+/// has five digits for the position in its entry.
 const WRITES_MAX: usize = 4096;
-/// Roughly the most bytes that the writes of an entry produce, including the items that they
-/// replace. A node applies this many bytes in some tenths of a second.
+/// The approximate maximum number of bytes that the writes of an entry produce, including the items
+/// that they replace. A node applies this many bytes in some tenths of a second.
 const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The least number of writes that an entry accepts. This many writes produce [`REPLY_BYTES_MAX`]
-/// bytes if each replaces an item of the largest size by another item of this size.
+/// The minimum limit of writes in an entry. This many writes produce [`REPLY_BYTES_MAX`] bytes if
+/// each replaces an item of the largest size with another item of the largest size.
 const WRITES_MIN: usize = REPLY_BYTES_MAX / (2 * ITEM_BYTES_MAX);
 
 /// The limit of writes per entry, learned from the sizes of earlier entries.
@@ -40,8 +40,8 @@ impl Budget {
         self.writes_max.load(Ordering::Relaxed)
     }
 
-    /// Adapts the limit after an entry of `writes` writes was applied. Only one entry is in flight,
-    /// so calls do not overlap.
+    /// Adapts the limit after an entry with `writes` writes was applied. Only one entry is in
+    /// flight, so calls do not overlap.
     pub(super) fn learn(&self, writes: usize, replies: &[Reply]) {
         let made: usize = replies.iter().map(reply_bytes).sum();
         let before = self.bytes_each.load(Ordering::Relaxed);
@@ -60,8 +60,9 @@ pub(super) fn writes_of(command: &Command) -> usize {
     }
 }
 
-/// Returns the bytes of the items and entries that a command wrote and replaced, because a stream
-/// record may have both images. For an error, returns the bytes of the items in the reply.
+/// Returns the bytes of the items and index entries that a command wrote and replaced. Replaced
+/// items count because a stream record may contain both images. For an error, returns the bytes of
+/// the items in the reply.
 fn reply_bytes(reply: &Reply) -> usize {
     let of_write = |written: &Written| {
         let entries = written.index_writes.iter().map(|write| write.new_bytes).sum::<usize>();
@@ -72,14 +73,14 @@ fn reply_bytes(reply: &Reply) -> usize {
         Reply::Transacted { writes, repeated: false } | Reply::Prepared { writes } => {
             writes.iter().map(of_write).sum()
         }
-        // These commands changed nothing, but have read the items in their replies.
+        // These commands changed nothing, but their replies contain items that they have read.
         Reply::ConditionFailed { bytes, .. } => *bytes,
         Reply::TransactionCancelled(reasons) => reasons.iter().map(reason_bytes).sum(),
         _ => 0,
     }
 }
 
-/// Returns the bytes of the item in a reason.
+/// Returns the bytes of the item in a cancellation reason.
 fn reason_bytes(reason: &CancellationReason) -> usize {
     match reason {
         CancellationReason::ConditionFailed { item: Some(item) } => item.size(),
@@ -99,8 +100,8 @@ mod tests {
         ]
     }
 
-    /// Goal: entries of small writes grow to all ready writes, and one entry of large writes
-    /// shrinks the limit.
+    /// Goal: with small writes, the limit grows until an entry accepts all ready writes. One entry
+    /// of large writes reduces the limit.
     #[test]
     fn the_limit_of_writes_follows_their_size() {
         let budget = Budget::new();
@@ -111,7 +112,7 @@ mod tests {
             allowed.push(budget.writes_max());
         }
         assert_eq!(allowed, [81, 162, 324, 648, 1296, 2592, 4096, 4096]);
-        // The next limit is twice the number of writes; a few connections need no more.
+        // The next limit is twice the number of writes, which is enough for a few connections.
         budget.learn(200, &replies(200, 1_000));
         assert_eq!(budget.writes_max(), 400);
         budget.learn(400, &replies(400, 390_000));

@@ -1,4 +1,4 @@
-//! The proposer: all ready commands become one log entry, and one entry is in flight.
+//! The proposer: it puts all ready commands into one log entry, and keeps one entry in flight.
 //!
 //! While an entry is in flight, further proposals queue. Therefore, the busier a node is, the more
 //! commands share an entry, its messages and its syncs. A proposer runs on every node, but has work
@@ -27,26 +27,26 @@ use crate::proposer::budget::{Budget, writes_of};
 use crate::raft::Raft;
 use crate::types::{NodeId, OutcomeCallback, Payload, TypeConfig};
 
-/// The most proposals in one entry: as many as there are connections to a node.
+/// The maximum number of proposals in one entry: as many as a node has connections.
 const PROPOSALS_PER_ENTRY: usize = 1024;
-/// Number of bytes from which an entry accepts no further proposal: a few of the largest items.
+/// The number of bytes at which an entry accepts no further proposal: a few of the largest items.
 const BYTES_PER_ENTRY: usize = 4 * 1024 * 1024;
-/// The most bytes of one proposal. A request of 16 MB fits, unless several of its expressions or
-/// path steps use the same values or long names: each use is encoded separately.
+/// The maximum size of one proposal in bytes. A request of 16 MB fits, unless it uses the same
+/// values or long names several times: each use is encoded separately.
 pub(super) const PROPOSAL_BYTES_MAX: usize = REQUEST_BYTES_MAX;
-/// The most bytes of an entry. An entry just below [`BYTES_PER_ENTRY`] may still accept a proposal
-/// of the largest size.
+/// The maximum size of an entry in bytes. An entry just below [`BYTES_PER_ENTRY`] may still accept
+/// a proposal of the largest size.
 pub(super) const ENTRY_BYTES_MAX: usize =
     ENTRY_HEAD_BYTES_MAX + BYTES_PER_ENTRY + PROPOSAL_BYTES_MAX;
-/// The most entries in flight: while one is synced and applied, the next one gathers commands. With
-/// two in flight, entries would be smaller: on two cores, a put then took a seventh more CPU time,
-/// and throughput was lower.
+/// The maximum number of entries in flight: while an entry is synced and applied, the next entry
+/// gathers commands. With two entries in flight, entries are smaller: on two cores, a put took a
+/// seventh more CPU time, and throughput was lower.
 const ENTRIES_UNDER_WAY: usize = 1;
-/// The most proposals that wait. If there are more, requests wait in their connections.
+/// The maximum number of waiting proposals. Further requests wait in their connections.
 const PROPOSALS_MAX: usize = 4096;
 
 /// The outcome of a proposal: the log index of its entry, and a reply for each command. The index
-/// is 0 if nothing was proposed.
+/// is 0 if the commands were rejected without a proposal.
 pub(super) type Outcome = Result<(u64, Vec<Reply>), Unproposed>;
 
 /// The reason why a proposal has no replies.
@@ -62,7 +62,7 @@ pub(super) enum Unproposed {
 pub(super) enum Rejection {
     /// This node does not lead.
     NotLeader,
-    /// The question failed.
+    /// The request for the read index failed.
     Failed(SubmitError),
 }
 
@@ -81,8 +81,9 @@ pub(super) struct Proposal {
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// The commands of a request, until they are added to an entry or their client has gone. Without a
-/// majority or on a full disk, abandoned commands must not stay in memory.
+/// The commands of a request. They are removed when they are added to an entry, or when the client
+/// has disconnected: abandoned commands must not stay in memory while there is no majority or the
+/// disk is full.
 #[derive(Clone)]
 struct PendingCommands(Arc<Mutex<Option<Submission>>>);
 
@@ -120,7 +121,7 @@ impl Proposer {
         Self { proposals }
     }
 
-    /// Proposes commands, in order, in one entry, and waits until the entry is applied here.
+    /// Proposes commands, in order, in one entry, and waits until this node has applied the entry.
     pub(super) async fn propose(&self, submission: Submission) -> Outcome {
         let (outcome, received) = oneshot::channel();
         let stopping =
@@ -147,7 +148,7 @@ struct EntryDraft {
     entry: Arc<Entry>,
     bytes: Bytes,
     waiters: Vec<Waiter>,
-    /// The most items that the entry's commands may write.
+    /// The maximum number of items that the entry's commands may write.
     writes: usize,
 }
 
@@ -163,9 +164,9 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
         let EntryDraft { entry, bytes, waiters, writes } = match gathered {
             Ok(gathered) => gathered,
             Err(error) => {
-                // Encoding failed because of a defect. Nothing was proposed, and dropping the
-                // waiters reports that.
-                tracing::error!(%error, "cannot encode commands, which is a defect of this program");
+                // Encoding failed because of a defect. No entry was proposed. Dropping the waiters
+                // reports this to the requests.
+                tracing::error!(%error, "cannot encode commands; this is a defect of this program");
                 continue;
             }
         };
@@ -203,8 +204,8 @@ fn gather(
     let mut next = Some(first);
     while let Some(Proposal { submission, outcome }) = next {
         let Some(submission) = submission.take().filter(|_| !outcome.is_closed()) else {
-            // The client has gone. Its commands can be skipped, because no client was told that
-            // they were applied.
+            // The client has disconnected. Its commands can be skipped, because they were never
+            // acknowledged.
             next = waiting.try_recv().ok();
             continue;
         };
@@ -230,7 +231,7 @@ fn gather(
     let now = clock.now();
     let EncodedEntry { mut bytes, begins_at } = encoder.finish(now)?;
     if bytes.capacity() / 2 > bytes.len() {
-        // The bytes are kept for a while, so unused capacity is freed.
+        // The bytes are kept in memory for a while, so unused capacity is freed.
         bytes.shrink_to_fit();
     }
     let bytes = Bytes::from(bytes).slice(begins_at..);
@@ -257,7 +258,7 @@ fn distribute(result: ClientWriteResult<TypeConfig>, entry: &Entry, waiters: Vec
             let mut replies = response.data.0.into_iter();
             for Waiter { commands, outcome, .. } in waiters {
                 let own = replies.by_ref().take(commands).collect();
-                // A client that has gone needs no reply.
+                // A client that has disconnected needs no reply.
                 let _ = outcome.send(Ok((index, own)));
             }
         }
@@ -325,7 +326,8 @@ mod tests {
         }
     }
 
-    /// Goal: abandoned commands take no memory, however long the queue is blocked.
+    /// Goal: abandoned commands do not stay in memory, even if the queue is blocked for a long
+    /// time.
     #[tokio::test]
     async fn abandoned_commands_are_taken_back() {
         let (proposals, mut waiting) = mpsc::channel(PROPOSALS_MAX);

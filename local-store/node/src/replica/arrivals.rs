@@ -1,9 +1,9 @@
-//! Notifies tasks in this process that a table's stream may have new records, so that they need not
-//! poll.
+//! Notifications to tasks of this process that a table's stream may have new records, so that they
+//! need not poll often.
 //!
 //! A notification does not contain records: the receiver reads the stream. A notification may be
-//! spurious or missing, for example if the leader died before it could notify. Therefore receivers
-//! also poll at a low rate.
+//! spurious or missing, for example if the leader died before it sent the notification. Therefore
+//! receivers also poll at a low rate.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ impl Arrivals {
         let mut last = None;
         let came = |op: &Op| match op {
             Op::Put(key, _) | Op::Insert(key, _) => table_of_record(key),
-            // A deleted key is a trimmed record, so the stream has nothing new.
+            // A deleted key is a trimmed record, not a new one.
             Op::Delete(_) => None,
         };
         for table in batch.ops.iter().filter_map(came) {

@@ -1,5 +1,5 @@
-//! The state of one group on one node: the partition machine on a storage, in the interface of the
-//! consensus library.
+//! The state of one group on one node: the partition machine and its storage, as the state machine
+//! of the consensus library.
 //!
 //! Each committed entry becomes one atomic batch that contains the position of the entry. Therefore
 //! the state always records exactly which entries it contains, and applying an entry again after a
@@ -34,30 +34,33 @@ use crate::types::{Entry, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::worker::{Worker, run_on};
 use storage::Storage;
 
-/// Keys of the replica itself, after every key of the machine.
+/// The key of the replica's own state. It sorts after every key of the machine.
 const APPLIED_KEY: [u8; 2] = [0xf0, 1];
 const MEMBERSHIP_KEY: [u8; 2] = [0xf0, 2];
-/// A bound after every key.
+/// The exclusive end of all keys.
 const END: [u8; 1] = [0xff];
-/// Bytes of a part of a snapshot, which one message carries and one batch installs.
+/// The size in bytes of a part of a snapshot, which is sent in one message and installed in one
+/// batch.
 pub(super) const PART_BYTES: usize = 512 * 1024;
-/// Bytes of entries after which the state is persisted and the log is truncated: slightly less than two
-/// segments of the log, so that segments are reused.
+/// The size of new entries in bytes at which the state is persisted and the log is truncated:
+/// slightly less than two segments of the log, so that segments are reused.
 const PERSIST_BYTES: usize = 40 * 1024 * 1024;
-/// Divisor of an entry's changed bytes. An entry counts towards [`PERSIST_BYTES`] with its bytes in the log,
-/// or with its changed bytes divided by this number if that is more. This bounds the replay after a restart:
-/// applying 160 MB of unpersisted changes takes a second or two. An item with a few indexes and a stream
-/// changes about this many times its own bytes.
+/// The divisor of an entry's changed bytes. An entry counts towards [`PERSIST_BYTES`] with its
+/// bytes in the log, or with its changed bytes divided by this number, whichever is larger. This
+/// limits the replay after a restart: applying 160 MB of unpersisted changes takes a second or two.
+/// A write of an item with a few indexes and a stream changes about this many times the item's
+/// bytes.
 const CHANGED_PART: usize = 4;
 
 /// Keys and values.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Each node of a process applies every sixteenth entry itself, and compares its result with the shared one.
-/// This detects diverged states soon, at a sixteenth of the cost of applying all entries.
+/// The interval of entries that each node of a process applies itself, to compare its result with
+/// the shared result. This detects diverged states soon, at a sixteenth of the cost of applying all
+/// entries.
 pub(super) const COMPARED_EVERY: u64 = 16;
 
-/// The state that readers see, which is always the state after a whole entry.
+/// The state that readers see. It never contains only a part of an entry.
 pub(super) struct Shared {
     storage: RwLock<Arc<dyn Storage>>,
     catalogue: RwLock<Arc<Catalogue>>,
@@ -87,13 +90,13 @@ impl Shared {
         self.applied.subscribe()
     }
 
-    /// Returns a receiver that is notified when an entry that was proposed here has added records
+    /// Returns a receiver that is notified when an entry that this node proposed has added records
     /// to a table's stream.
     pub(super) fn arrivals(&self, table: TableId) -> watch::Receiver<()> {
         self.arrivals.of_table(table)
     }
 
-    /// Returns whether this entry is applied.
+    /// Returns whether this node has applied the entry at this index.
     pub(super) fn has_applied(&self, index: u64) -> bool {
         *self.applied.borrow() >= Some(index)
     }
@@ -102,7 +105,7 @@ impl Shared {
         ask(&self.electorate.read())
     }
 
-    /// Wakes the tasks that wait for an entry, because they must check whether the node has stopped.
+    /// Wakes the tasks that wait for an entry, so that they check whether the node has stopped.
     pub(super) fn wake_waiting(&self) {
         self.applied.send_modify(|_| {});
     }
@@ -146,8 +149,8 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Opens the state in `location`, and persists it. With neighbours, its results are kept for
-    /// them: see [`crate::Settings::has_neighbours`].
+    /// Opens the state in `location`, and persists it. If `has_neighbours` is true, keeps results
+    /// for other replicas: see [`crate::Settings::has_neighbours`].
     ///
     /// # Errors
     /// When the state cannot be read, or is damaged.
@@ -173,7 +176,8 @@ impl Replica {
             catalogue: RwLock::new(Arc::clone(machine.catalogue())),
             applied: watch::Sender::new(applied.map(|at| at.index)),
             arrivals: Arrivals::default(),
-            // Empty, because the node must be elected again before it can prove its leadership.
+            // The electorate is empty, because the node must be elected again before it can prove
+            // its leadership.
             electorate: RwLock::default(),
             now: AtomicU64::new(machine.now().0),
         });
@@ -199,12 +203,12 @@ impl Replica {
         self.applied
     }
 
-    /// Returns the shared handle on the last entry that is not recent.
+    /// Returns a shared handle on the index of the last entry that is not recent.
     pub(super) fn before_recent(&self) -> RecentBoundary {
         self.recent.before()
     }
 
-    /// Returns the notification that much of the state is not persisted.
+    /// Returns the notification that a large part of the state is not persisted.
     pub(super) fn persist_due(&self) -> Arc<Notify> {
         Arc::clone(&self.persist_due)
     }
@@ -235,7 +239,7 @@ impl Replica {
             }
             EntryPayload::Blank => (Arc::new(Batch { ops: vec![applied] }), Vec::new()),
         };
-        // A write whose condition fails changes nothing, but takes space in the log.
+        // A write whose condition fails changes nothing, but occupies space in the log.
         self.unpersisted_bytes += log_bytes.max(batch.size() / CHANGED_PART);
         if self.unpersisted_bytes > PERSIST_BYTES {
             self.unpersisted_bytes = 0;
@@ -269,7 +273,8 @@ impl Replica {
         let place = (self.arc_position.arc, at);
         let known = payload.outcome(place);
         let is_compared = at.index.is_multiple_of(COMPARED_EVERY);
-        // For a comparison, the bytes are decoded again, because the shared commands are the proposer's.
+        // For a comparison, the bytes are decoded again, because the shared commands come from the
+        // proposer.
         let own_reading = is_compared && known.is_some();
         let commands = if own_reading { payload.decode_anew() } else { payload.decode() };
         let commands = commands.map_err(io::Error::other)?;
@@ -413,8 +418,9 @@ impl RaftStateMachine<TypeConfig> for Replica {
     }
 }
 
-/// A builder of snapshots. It persists the state as of its creation. The persisted state itself is the
-/// snapshot, so nothing is copied, and the log may be truncated up to that point.
+/// A builder of snapshots. It persists the state as of its creation. The persisted state itself is
+/// the snapshot, so nothing is copied, and the log may be truncated up to the snapshot's last
+/// entry.
 pub struct Builder {
     storage: Arc<dyn Storage>,
     view: Arc<dyn View + Send + Sync>,
@@ -441,7 +447,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
 
 fn differs(at: LogId) -> io::Error {
     io::Error::other(format!(
-        "entry {at} changes this node's state differently than the state of another node in this process: one of the two states is damaged"
+        "entry {at} has different effects on two nodes of this process: the state of one of them is damaged"
     ))
 }
 
@@ -463,13 +469,13 @@ fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::
     Ok((applied, membership))
 }
 
-/// Rejects a state that lacks entries which the log has purged: this node cannot restore them. A state may be
-/// ahead of the log for two reasons: a crash after a received snapshot became the state but before the log
-/// was purged, or a crash after this node applied an entry that a majority of the other nodes, but not this
-/// node, had synced.
+/// Rejects a state that lacks entries which the log has purged, because this node cannot restore
+/// them. A state that is ahead of the log is accepted. A crash can cause it after a received
+/// snapshot became the state, but before the log was purged. A crash can also cause it after this
+/// node applied an entry that only a majority of other nodes had synced.
 ///
 /// # Errors
-/// The missing entries, or that the state cannot be read.
+/// The range of missing entries, or a failed read of the state.
 pub fn check_continuity(log: &NodeLog, arc: ArcId, view: &dyn View) -> Result<(), String> {
     let Some(purged) = log.purged(arc) else { return Ok(()) };
     let (applied, _) = read_place(view).map_err(|error| error.to_string())?;
@@ -478,12 +484,12 @@ pub fn check_continuity(log: &NodeLog, arc: ArcId, view: &dyn View) -> Result<()
         return Ok(());
     }
     Err(format!(
-        "the state of {arc} lacks the entries {next} to {purged}, which its log no longer has"
+        "the state of {arc} lacks the entries {next} to {purged}, which were purged from its log"
     ))
 }
 
-/// Returns the next pairs of a state, beginning at a key, about [`PART_BYTES`] bytes, but at least one pair.
-/// Also returns the key to continue from, or `None` at the end.
+/// Returns the next pairs of a state from a key on: about [`PART_BYTES`] bytes, but at least one
+/// pair. Also returns the key to continue from, or `None` at the end.
 pub(super) fn read_part(
     view: &dyn View,
     from: &[u8],
@@ -556,7 +562,8 @@ mod tests {
         }
     }
 
-    /// Goal: entries without changes trigger a truncation of the log by their own bytes.
+    /// Goal: entries without changes also trigger a truncation of the log, because their size in
+    /// the log counts.
     #[tokio::test(start_paused = true)]
     async fn entries_without_changes_count() {
         let worker = Arc::new(TaskWorker::start(Duration::ZERO));

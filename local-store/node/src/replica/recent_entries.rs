@@ -1,7 +1,8 @@
 //! The recent entries of a group. The log keeps them for peers that are slightly behind.
 //!
-//! The consensus library can only limit the number of entries, whose size is between some hundred
-//! bytes and 16 MB. `maintenance` decides when to purge.
+//! The consensus library can limit only the number of entries, but an entry has between some
+//! hundred bytes and 16 MB. Therefore this module measures entries in bytes. `maintenance` decides
+//! when to purge.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The minimum size of the recent entries that a log keeps, in bytes: the size of the entries
 /// between two checkpoints of the state.
 const RECENT_BYTES: usize = 40 * 1024 * 1024;
-/// Bytes between two remembered indexes.
+/// The size in bytes of the entries between two remembered indexes.
 const STEP_BYTES: usize = 8 * 1024 * 1024;
 /// Number of log indexes to remember: enough to span [`RECENT_BYTES`].
 const PLACES: usize = RECENT_BYTES / STEP_BYTES + 1;
@@ -63,8 +64,8 @@ impl RecentEntries {
 mod tests {
     use super::*;
 
-    /// Goal: the entries after the boundary have at least the bytes that the log has to keep, and
-    /// not many more, even if the entries are small.
+    /// Goal: the entries after the boundary have at least the number of bytes that the log must
+    /// keep, but not many more, even if the entries are small.
     #[test]
     fn recent_entries_have_the_bytes_to_keep() {
         for bytes in [400, 190_000, 9_000_000, 16_000_000] {

@@ -1,10 +1,9 @@
-//! Adoption of a table's definition by the arcs other than the first.
+//! Adoption of a table's definition by the other arcs of the ring.
 //!
-//! The first arc creates and changes tables. Each change gives the definition a higher version, and
-//! every other arc adopts it. A definition with an older version has no effect, however late it
-//! arrives. A definition with the version that the arc already has is ignored, except while TTL
-//! moves from one attribute to another. Work that takes many steps (TTL, indexes) runs in each arc
-//! for the items of that arc.
+//! Only the first arc creates and changes tables. Each change gives the definition a higher
+//! version, and every other arc adopts it. An arc ignores a definition with an older version. It
+//! also ignores a definition with its current version, except while TTL moves from one attribute to
+//! another. Work that takes many steps (TTL, indexes) runs in each arc for the items of that arc.
 
 use model::EpochMillis;
 
@@ -43,8 +42,8 @@ pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: Epo
     table
 }
 
-/// Returns whether an arc's table equals a definition or is newer, so that nothing of the
-/// definition is left to adopt.
+/// Returns whether an arc's table has adopted a definition: the table equals the definition or is
+/// newer.
 #[must_use]
 pub(crate) fn has_followed(own: &Table, definition: &Table) -> bool {
     let (own_version, version) = (own.placement.version, definition.placement.version);
@@ -54,7 +53,7 @@ pub(crate) fn has_followed(own: &Table, definition: &Table) -> bool {
 }
 
 /// Returns whether adopting a definition would change an arc's table now. A table that is still
-/// disabling TTL has to finish that first.
+/// disabling TTL cannot adopt another TTL setting until it has finished.
 #[must_use]
 pub fn can_follow(own: &Table, definition: &Table) -> bool {
     let is_giving_up = own.placement.version == definition.placement.version
@@ -62,8 +61,8 @@ pub fn can_follow(own: &Table, definition: &Table) -> bool {
     !has_followed(own, definition) && !is_giving_up
 }
 
-/// Changes a table to its definition. Every setting changes at once, except TTL: the table first
-/// disables TTL for the old attribute, and enables it for the new attribute when the same
+/// Changes a table to its definition. Every setting changes immediately, except TTL: the table
+/// first disables TTL for the old attribute. It enables TTL for the new attribute when the same
 /// definition arrives again. See [`has_followed`].
 pub(crate) fn follow(
     own: &Table,
@@ -100,7 +99,7 @@ fn follow_stream(table: &mut Table, definition: &Table, sequence: Sequence, now:
     }
     if let Some(wanted) = definition.enabled_stream() {
         stream::enable(table, wanted.label.clone(), wanted.view_type, sequence, now);
-        // All arcs share one stream, so the stream's creation time is that of the definition.
+        // All arcs share one stream, so the stream gets the creation time in the definition.
         if let Some(own) = table.streams.last_mut() {
             own.created_at = wanted.created_at;
         }
@@ -129,7 +128,7 @@ fn follow_indexes(table: &mut Table, definition: &Table) {
 
 /// Returns the next step towards a TTL setting. A change of the attribute disables TTL first, so
 /// that the expiry entries of the old attribute are removed. The arc may have missed the definition
-/// that disabled TTL. An empty table has no expiry entries, so each step is complete at once.
+/// that disabled TTL. An empty table has no expiry entries, so each step is complete immediately.
 fn next_time_to_live(own: &TimeToLive, definition: &TimeToLive, is_empty: bool) -> TimeToLive {
     match (own, definition.indexed_attribute()) {
         (_, Some(wanted)) if own.indexed_attribute() == Some(wanted) => own.clone(),

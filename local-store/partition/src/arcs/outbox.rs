@@ -1,9 +1,9 @@
 //! Transactional outbox: delivers changes of index entries to the arcs that hold the entries.
 //!
 //! The batch of a write contains its changes of entries in other arcs, numbered without gaps for
-//! each destination. The server's relay sends the changes in order and trims those that were
-//! acknowledged. The receiving machine accepts number *n + 1* only after *n*. Therefore a delivery
-//! that is duplicated, late or out of order has no effect, and no change is lost.
+//! each destination. The server's relay sends the changes in order and removes acknowledged
+//! changes. The receiving machine accepts number *n + 1* only after *n*. Therefore a duplicate,
+//! late or out-of-order delivery has no effect, and no change is lost.
 
 use crate::arcs::delivery::{Delivery, DeliveryBatch};
 use crate::catalogue::Catalogue;
@@ -19,7 +19,8 @@ use crate::table::Table;
 use crate::table::index::{IndexKind, IndexStatus, SecondaryIndex};
 use crate::table::placement::{ARCS_MAX, ArcId};
 
-/// The most changes in one delivery. The next constant is the approximate maximum of its bytes.
+/// The maximum number of changes in one delivery. The next constant limits its bytes,
+/// approximately.
 const DELIVERIES_MAX: usize = 500;
 const DELIVERY_BYTES_MAX: usize = 1024 * 1024;
 
@@ -123,16 +124,16 @@ pub(crate) fn trim(overlay: &mut Overlay<'_>, to: ArcId, upto: u64) -> Result<Re
 
 /// The decision of a receiving arc about one change of an index entry.
 enum ReceiveDecision {
-    /// Apply the change: the index exists here.
+    /// Apply the change: the index exists in this arc.
     Apply,
     /// Discard the change: the table or the index was deleted.
     Discard,
-    /// Refuse the change for now: the index is not known here yet.
+    /// Reject the change for now: this arc does not have the index yet. The sender retries.
     TooEarly,
 }
 
 fn judge(catalogue: &Catalogue, delivery: &Delivery) -> ReceiveDecision {
-    // Items are written only after every arc has the table. A table that is missing here was
+    // Items are written only after every arc has the table. A table that is missing in this arc was
     // therefore deleted.
     let Some(table) = catalogue.get(delivery.table) else { return ReceiveDecision::Discard };
     match table.indexes.iter().find(|index| index.number == delivery.index) {
@@ -142,8 +143,8 @@ fn judge(catalogue: &Catalogue, delivery: &Delivery) -> ReceiveDecision {
     }
 }
 
-/// Applies the changes that follow those already received from the sending arc. Replies with the
-/// number of the last change received.
+/// Applies those changes of a delivery that this arc has not received yet. Replies with the number
+/// of the last change received.
 pub(crate) fn receive(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,

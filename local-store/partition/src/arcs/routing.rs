@@ -1,4 +1,4 @@
-//! Routing: the arcs that hold a key of the storage, and the arcs that a command is for.
+//! Routing: the arcs that store a key, and the arcs that must run a command.
 //!
 //! The server reads the key from these arcs, or sends the command to them.
 
@@ -12,31 +12,31 @@ use crate::table::identifiers::TableId;
 use crate::table::placement::{ArcId, Placement};
 use model::{PrimaryKey, Token};
 
-/// The arcs that hold the value of a key.
+/// The arcs that store the value of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// One arc.
     In(ArcId),
-    /// Every arc holds a part of the value; [`sum_values`] adds the parts up.
+    /// Every arc stores a part of the value; [`sum_values`] adds up the parts.
     Everywhere,
 }
 
-/// The arcs that a command is for.
+/// The arcs that must run a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// This arc.
+    /// Only this arc.
     To(ArcId),
     /// The first arc, which decides about tables; the other arcs adopt the result.
     Definition,
     /// Every arc; each does its own part.
     Everyone,
-    /// The arcs that hold the command's items.
+    /// The arcs that store the command's items.
     Items,
-    /// The arc that the sender names, for commands that one arc sends to another.
+    /// The arc that the sender specifies, for commands that one arc sends to another.
     Addressed,
 }
 
-/// Returns the arcs that a command is for. `catalogue` is that of the whole ring.
+/// Returns the arcs that must run a command. `catalogue` is the catalogue merged from all arcs.
 #[must_use]
 pub fn destination(catalogue: &Catalogue, command: &Command) -> Destination {
     let of_item = |table: TableId, key: &PrimaryKey| {
@@ -59,8 +59,8 @@ pub fn destination(catalogue: &Catalogue, command: &Command) -> Destination {
             Destination::To(if is_there { arc } else { ArcId::FIRST })
         }
         Command::Transaction(_) => Destination::Items,
-        // No wildcard pattern here: a new kind of command must be assigned deliberately, or it
-        // could run in every arc.
+        // This match has no wildcard pattern, so that each new kind of command is assigned
+        // deliberately. A wildcard could run the command in every arc.
         Command::StepTimeToLive { .. }
         | Command::StepIndexes { .. }
         | Command::StepSplits { .. }
@@ -82,14 +82,14 @@ pub fn destination(catalogue: &Catalogue, command: &Command) -> Destination {
 }
 
 impl Table {
-    /// Returns the arc of an item.
+    /// Returns the arc that stores the item with this key.
     #[must_use]
     pub fn arc_of(&self, key: &PrimaryKey) -> ArcId {
         self.placement.arc_of(key.token())
     }
 }
 
-/// Returns the arc that remembers the transaction with a client request token.
+/// Returns the arc that stores the result of the transaction with a client request token.
 #[must_use]
 pub fn arc_of_token(token: &str, arcs: u32) -> ArcId {
     let hash = xxhash_rust::xxh3::xxh3_64(token.as_bytes());
@@ -114,12 +114,12 @@ fn token(bytes: &[u8]) -> Option<Token> {
 /// Returns the arcs that hold the value of a key.
 ///
 /// # Errors
-/// When keys of this family are not read across arcs.
+/// When keys of this family cannot be read across arcs.
 pub fn locate(catalogue: &Catalogue, key: &[u8]) -> Result<Location, ReadError> {
-    let unknown = || ReadError(format!("no arc can be found for the key: {key:02x?}"));
+    let unknown = || ReadError(format!("cannot find the arc of the key: {key:02x?}"));
     let (family, table, rest) = split_key(key).ok_or_else(unknown)?;
-    // A table that was deleted in the meantime has no data in any arc, so any arc gives the right
-    // answer.
+    // A table that was deleted in the meantime has no data in any arc, so a read of any arc returns
+    // the right result.
     let of_token = |token: Token| {
         catalogue.get(table).map_or(ArcId::FIRST, |table| table.placement.arc_of(token))
     };
@@ -137,7 +137,7 @@ pub fn locate(catalogue: &Catalogue, key: &[u8]) -> Result<Location, ReadError> 
     place.map(Location::In).ok_or_else(unknown)
 }
 
-/// Returns the sum of the values that the arcs hold under one key of [`Location::Everywhere`].
+/// Returns the sum of the values that the arcs store under one key of [`Location::Everywhere`].
 pub fn sum_values(values: &[Value]) -> Result<Option<Value>, ReadError> {
     if values.is_empty() {
         return Ok(None);
@@ -162,12 +162,12 @@ pub struct ArcRange {
     pub to: Vec<u8>,
 }
 
-/// Splits a key range of one table into its parts in each arc, in key order.
+/// Splits a key range of one table into parts that are each in one arc, in key order.
 ///
 /// # Errors
-/// When ranges of this family are not read across arcs.
+/// When ranges of this family cannot be read across arcs.
 pub fn cut(catalogue: &Catalogue, from: &[u8], to: &[u8]) -> Result<Vec<ArcRange>, ReadError> {
-    let unknown = || ReadError(format!("no arcs can be found for the range from: {from:02x?}"));
+    let unknown = || ReadError(format!("cannot find the arcs of the range from: {from:02x?}"));
     let (family, table, rest) = split_key(from).ok_or_else(unknown)?;
     let whole = |arc| vec![ArcRange { arc, from: from.to_vec(), to: to.to_vec() }];
     let prefix_bytes = if family == Family::Item as u8 {

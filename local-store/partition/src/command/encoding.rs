@@ -1,8 +1,9 @@
 //! Delta encoding of a log entry's commands.
 //!
-//! A request that writes many items usually applies the same operation to each of them. A write
-//! that differs from its base, the last write that was stored whole, only in its item and in values
-//! of its condition is stored as a delta. The bytes are postcard's; `machine` applies the commands.
+//! A request that writes many items usually applies the same operation to each of them. The base of
+//! a write is the last write that was stored in full. A write that differs from its base only in
+//! its item and in values of its condition is stored as a delta. The bytes are in the postcard
+//! format; `machine` applies the commands.
 
 use std::borrow::Cow;
 
@@ -28,8 +29,8 @@ pub(crate) enum CommandEncoding<'c> {
 }
 
 impl<'c> CommandEncoding<'c> {
-    /// Encodes a command as a delta to its base `model`, the last write that was stored whole.
-    /// Encodes it whole if a delta cannot express the difference.
+    /// Encodes a command as a delta to its base `model`, the last write that was stored in full.
+    /// Encodes it in full if a delta cannot express the difference.
     pub(crate) fn relative_to(command: &'c Command, model: Option<&Write>) -> Self {
         let delta = match (command, model) {
             (Command::Write(write), Some(model)) => delta(write, model),
@@ -39,7 +40,7 @@ impl<'c> CommandEncoding<'c> {
     }
 }
 
-/// Returns a write as a delta to another write; `None` if its operation differs. A put is never a
+/// Returns a write as a delta to another write; `None` if their operations differ. A put is never a
 /// delta, because puts rarely store equal items.
 fn delta<'c>(write: &'c Write, model: &Write) -> Option<CommandEncoding<'c>> {
     let is_same_action = match (&write.action, &model.action) {
@@ -61,7 +62,7 @@ fn delta<'c>(write: &'c Write, model: &Write) -> Option<CommandEncoding<'c>> {
     Some(CommandEncoding::Delta { key: Cow::Borrowed(&write.key), values })
 }
 
-/// Decodes the commands of an entry; `None` if a delta has no base before it.
+/// Decodes the commands of an entry. Returns `None` if a delta has no base before it.
 pub(crate) fn decode_commands(encodings: Vec<CommandEncoding<'_>>) -> Option<Vec<Command>> {
     let mut commands = Vec::with_capacity(encodings.len());
     let mut model = None;
@@ -83,8 +84,8 @@ pub(crate) fn decode_commands(encodings: Vec<CommandEncoding<'_>>) -> Option<Vec
     Some(commands)
 }
 
-/// Estimates the size of a delta's command if it were stored whole. `of_model` is the size of the
-/// base, and `bytes` is the size of the delta, both in bytes.
+/// Estimates the size that a delta's command would have if it were stored in full. `of_model` is
+/// the size of the base, and `bytes` is the size of the delta, both in bytes.
 pub(crate) fn count_delta(
     model: &Write,
     of_model: usize,

@@ -2,8 +2,8 @@
 //!
 //! A command is self-contained: it carries names and labels, and its log entry carries the time, so
 //! applying it needs only the state. The server validates requests before it sends commands. The
-//! reply reports what depends on the state: whether a condition holds, or an operand has the right
-//! type.
+//! reply reports results that depend on the state, for example whether a condition holds or an
+//! operand has the right type.
 
 pub(crate) mod encoding;
 pub(crate) mod reply;
@@ -65,7 +65,7 @@ pub enum Command {
         /// The table.
         table: TableId,
     },
-    /// Closes the stream shards that are old enough and opens their children.
+    /// Closes the stream shards that have been open for about four hours, and opens their children.
     RotateShards {
         /// The table.
         table: TableId,
@@ -143,8 +143,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Returns how many positions the command takes within its entry, and therefore how many
-    /// sequence numbers: one for each change that may become a stream record.
+    /// Returns the number of positions that the command takes within its entry: one for each change
+    /// that may become a stream record. Each position is one sequence number.
     #[must_use]
     pub fn positions(&self) -> usize {
         match self {
@@ -166,8 +166,8 @@ impl Command {
 /// Several operations on different items, applied atomically.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Transaction {
-    /// Client request token. For ten minutes after success, a transaction with the same token is
-    /// not applied again.
+    /// The client request token. For ten minutes after a transaction succeeded, another transaction
+    /// with its token is not applied.
     pub token: Option<String>,
     /// The operations; the server ensures that each is on a different item. The reply to a
     /// successful transaction carries no items.
@@ -179,17 +179,17 @@ pub struct Transaction {
 pub struct Prepare {
     /// The transaction.
     pub id: TransactionId,
-    /// The arc that decides.
+    /// The arc that decides whether the transaction commits.
     pub deciding_arc: ArcId,
     /// The time at which the transaction began, by its coordinator's clock.
     pub began: EpochMillis,
     /// The operations for this arc.
     pub operations: Vec<Write>,
-    /// Whether the reply carries the current items.
+    /// Whether the reply contains the current items.
     pub return_items: bool,
 }
 
-/// A decision to record.
+/// A decision about a transaction, to record in the deciding arc.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Decide {
     /// The transaction.
@@ -206,7 +206,7 @@ pub struct Decide {
     pub participants: Vec<(ArcId, u32)>,
 }
 
-/// The end of a transaction in one arc.
+/// A command that ends a transaction in one arc.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finish {
     /// The transaction.
@@ -222,11 +222,11 @@ pub struct Finish {
 /// A table to create.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CreateTable {
-    /// Its name, validated.
+    /// The table's validated name.
     pub name: TableName,
-    /// Its key.
+    /// The table's key schema.
     pub key_schema: KeySchema,
-    /// Its billing mode.
+    /// The table's billing mode.
     pub billing: Billing,
     /// Whether the table is protected from deletion.
     pub deletion_protection: bool,
@@ -243,16 +243,16 @@ pub struct CreateTable {
 pub struct UpdateTable {
     /// The table.
     pub table: TableId,
-    /// Its billing mode.
+    /// The table's billing mode.
     pub billing: Option<Billing>,
     /// Whether the table is protected from deletion.
     pub deletion_protection: Option<bool>,
     /// The change of the table's stream: `Some(Some(..))` enables a stream with this view type and label,
     /// `Some(None)` disables the stream.
     pub stream: Option<Option<(StreamViewType, String)>>,
-    /// Changes of its indexes, in order of application.
+    /// Changes of the table's indexes, in order of application.
     pub indexes: Vec<IndexChange>,
-    /// Changes of its options, in order of application.
+    /// Changes of the table's options, in order of application.
     pub options: Vec<OptionChange>,
 }
 
@@ -274,9 +274,9 @@ impl UpdateTable {
 /// A new TTL setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimeToLiveChange {
-    /// Expire items by this attribute.
+    /// Enable TTL, with this attribute as the expiry time.
     Enable(String),
-    /// Disable TTL by this attribute.
+    /// Disable TTL, whose attribute is this one.
     Disable(String),
 }
 
@@ -291,25 +291,25 @@ pub struct Write {
     pub action: WriteAction,
     /// The condition that the item must meet before the change.
     pub condition: Option<Box<Condition>>,
-    /// Whether the reply carries the item before the write.
+    /// Whether the reply contains the item before the write.
     pub return_old: bool,
-    /// Whether the reply carries the item after the write.
+    /// Whether the reply contains the item after the write.
     pub return_new: bool,
-    /// Whether the reply to a failed condition carries the item.
+    /// Whether the reply to a failed condition contains the item.
     pub return_on_failure: bool,
 }
 
 /// The change that a write makes to an item.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WriteAction {
-    /// Replace the item by the given item, whose size and key were validated.
+    /// Replace the item with the given item, whose size and key were validated.
     Put(EncodedItem),
     /// Delete the item.
     Delete,
-    /// Apply this update. If the item does not exist, the update begins with the key attributes
-    /// alone.
+    /// Apply this update. If the item does not exist, the update starts from an item with only the
+    /// key attributes.
     Update(Update),
-    /// Change nothing, and only check the condition.
+    /// Check the condition without a change.
     Check,
 }
 

@@ -15,15 +15,14 @@ pub enum Reply {
     ConditionFailed {
         /// The item, if it was requested and exists.
         item: Option<Item>,
-        /// The write is invalid for this item or table, for the reason in DynamoDB's error text;
-        /// nothing changed.
+        /// The size of the item in bytes, whether it was requested or not; 0 if it does not exist.
         bytes: usize,
     },
     /// The write is invalid for this item or table; nothing changed. Contains DynamoDB's error
-    /// text.
+    /// message.
     Invalid(String),
     /// The write would give an index key an empty value; nothing changed. Contains DynamoDB's error
-    /// text.
+    /// message.
     EmptyIndexKey(String),
     /// The item collection would become too large; nothing changed.
     ItemCollectionTooLarge,
@@ -35,31 +34,31 @@ pub enum Reply {
     TableExists,
     /// Every operation of the transaction was applied.
     Transacted {
-        /// The change that each operation made, in order.
+        /// The result of each operation, in order.
         writes: Vec<Written>,
         /// Whether an earlier command with the same token applied the transaction, so that this
         /// command changed nothing.
         repeated: bool,
     },
-    /// The transaction changed nothing, for these reasons, one for each operation.
+    /// The transaction was cancelled and changed nothing. Contains one reason for each operation.
     TransactionCancelled(Vec<CancellationReason>),
     /// The token belongs to another transaction; nothing changed.
     TokenMismatch,
     /// The command was applied; while `more` is true, the caller must send the command again.
     Done {
-        /// Whether work is left for another such command.
+        /// Whether another command of this kind must be sent to finish the work.
         more: bool,
     },
     /// A transaction has locked the item; nothing changed.
     Conflict,
     /// The operations of a transaction over several arcs can be applied, and their items are locked.
     Prepared {
-        /// The change that each operation will make, in order.
+        /// The result that each operation will have, in order.
         writes: Vec<Written>,
     },
     /// An earlier attempt at the transaction with this token has not finished; nothing changed.
     TransactionInProgress,
-    /// The transaction has already ended in this arc, or began too long ago; no item changed.
+    /// The transaction has already ended in this arc, or is too old; no item changed.
     TransactionOver,
     /// The decision about the transaction.
     Decided {
@@ -83,7 +82,7 @@ pub enum CancellationReason {
         /// The item, if it was requested and exists.
         item: Option<Item>,
     },
-    /// The operation is invalid for this item. Contains DynamoDB's error text.
+    /// The operation is invalid for this item. Contains DynamoDB's error message.
     Invalid(String),
     /// Another transaction has locked the operation's item.
     Conflict,
@@ -91,7 +90,7 @@ pub enum CancellationReason {
     ItemCollectionTooLarge,
 }
 
-/// All items with one partition key, of a table with local indexes.
+/// All items with one partition key in a table with local indexes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ItemCollection {
     /// The partition key.

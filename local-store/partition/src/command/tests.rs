@@ -1,4 +1,5 @@
-//! One command of each kind: its number in the log is stable, and the machine applies it.
+//! Tests with one command of each kind: its number in the log is stable, and the machine applies
+//! it.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +11,9 @@ use crate::*;
 
 const TABLE: TableId = TableId(1);
 
-/// Returns the number of a command's kind in the log. Numbers in a log are permanent, so a new kind
-/// goes to the end. It also goes into [`one_of_each`], so that a test applies it before a log
-/// contains it.
+/// Returns the number of a command's kind in the log. Numbers in a log are permanent, so add a new
+/// kind at the end. Also add it to [`one_of_each`], so that a test applies it before a log contains
+/// it.
 fn number(command: &Command) -> u8 {
     match command {
         Command::CreateTable(_) => 0,
@@ -96,7 +97,7 @@ fn one_of_each(definition: &Table) -> Vec<Command> {
     ]
 }
 
-/// Returns a machine that has the table `t`.
+/// Returns a replica that has the table `t`.
 fn replica() -> Replica {
     let mut replica = Replica::new();
     replica.apply(1, &entry(0, vec![create()]));
@@ -115,13 +116,13 @@ fn a_command_of_each_kind_is_applied() {
     }
 }
 
-/// Goal: the effect of an entry never changes. One replica's state may be durable up to some entry
-/// and another's up to an earlier one, and a newer program applies the rest. If the effect of an
-/// entry changed, such replicas would diverge. For new behaviour, add a command, or a field that
-/// old entries lack.
+/// Goal: the effect of an entry never changes. After an upgrade, replicas apply different numbers
+/// of old entries, because their durable states end at different entries. If the effect of an entry
+/// changed, the replicas would diverge. For new behaviour, add a command, or a field that old
+/// entries lack.
 ///
-/// Method: applies each kind of command after each other kind, a day later, in a table with
-/// expiring items and an index, whose stream has rows of several records. The hash of all batches
+/// Method: applies each kind of command after each other kind, one day later. The table has
+/// expiring items, an index, and a stream with rows of several records. The hash of all batches
 /// must equal the recorded one. The steps of tests and of programs differ only in their size.
 #[test]
 fn the_effect_of_an_entry_never_changes() {
@@ -175,12 +176,12 @@ fn commands_of_rows() -> Vec<Command> {
     commands
 }
 
-/// Returns when an item of the history expires, in epoch seconds.
+/// Returns the expiry time of an item of the history, in epoch seconds.
 fn expiry(number: u8) -> u64 {
     START / 1000 + u64::from(number)
 }
 
-/// Returns a command of each kind that has work to do, and some that create work for others.
+/// Returns commands of every kind that has work to do, and commands that create this work.
 fn history_commands() -> Vec<Command> {
     let began = EpochMillis(START + 1_000_000_000);
     let (id, deciding_arc) = (TransactionId(7), ArcId::FIRST);
@@ -259,7 +260,7 @@ fn add_to_hash(hash: &mut xxhash_rust::xxh3::Xxh3, op: &Op) {
 fn a_kind_of_command_keeps_its_number_in_the_log() {
     let commands = one_of_each(&replica().table().definition());
     for (place, command) in (0u8..).zip(&commands) {
-        assert_eq!(number(command), place, "{command:?} is not in its place");
+        assert_eq!(number(command), place, "the position of {command:?} differs from its number");
         let encoded: Vec<u8> = postcard::to_extend(command, Vec::new()).unwrap();
         assert_eq!(encoded.first(), Some(&place), "{command:?}");
     }

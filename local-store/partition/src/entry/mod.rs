@@ -44,7 +44,7 @@ impl EntryError {
     }
 }
 
-/// First byte of an entry's payload.
+/// The version byte, which is the first byte of an entry's payload.
 const ENTRY_VERSION: u8 = 2;
 
 /// Encodes an entry as the log's payload.
@@ -66,14 +66,14 @@ pub const ENTRY_HEAD_BYTES_MAX: usize = 1 + 10 + 10 + 10;
 /// Builds a payload command by command, so that the caller knows its size while it gathers
 /// commands.
 ///
-/// A delta counts as many bytes as its whole command would take. Therefore the bound on the counted
-/// bytes also limits the memory of the decoded commands.
+/// A delta counts as many bytes as its command would take in full. Therefore the bound on the
+/// counted bytes also limits the memory of the decoded commands.
 #[derive(Debug)]
 pub struct EntryEncoder {
     /// Reserved space for the head, then the encoded commands.
     bytes: Vec<u8>,
     count: u64,
-    /// The sum of the counted bytes of the commands so far.
+    /// The sum of the counted bytes of the commands that were added.
     counted: usize,
 }
 
@@ -96,8 +96,8 @@ impl EntryEncoder {
         Self { bytes: room, count: 0, counted: 0 }
     }
 
-    /// Adds the commands of a request, and returns the counted bytes of all commands so far. If the
-    /// request's commands alone count more than `bytes_max`, adds none of them and returns `None`.
+    /// Adds the commands of a request, and returns the counted bytes of all added commands. If the
+    /// request's own commands count more than `bytes_max`, adds none of them and returns `None`.
     ///
     /// # Errors
     /// Only if a command cannot be encoded, which is a defect; the encoder is then unusable.
@@ -107,7 +107,7 @@ impl EntryEncoder {
         bytes_max: usize,
     ) -> Result<Option<usize>, EntryError> {
         let (begin, mut counted) = (self.bytes.len(), 0);
-        // The base for deltas: the last write that was stored whole, and its size.
+        // The base for deltas: the last write that was stored in full, and its size.
         let mut model: Option<(&Write, usize)> = None;
         for command in commands {
             let before = self.bytes.len();
@@ -149,8 +149,7 @@ impl EntryEncoder {
         let Self { mut bytes, count, counted: counts } = self;
         let head = postcard::to_extend(&(counts, now, count), vec![ENTRY_VERSION])
             .map_err(EntryError::encoding)?;
-        let too_long =
-            || EntryError(format!("its head has {} bytes, which is too long", head.len()));
+        let too_long = || EntryError(format!("the head is too long: {} bytes", head.len()));
         let begins_at = ENTRY_HEAD_BYTES_MAX.checked_sub(head.len()).ok_or_else(too_long)?;
         let room = bytes.get_mut(begins_at..ENTRY_HEAD_BYTES_MAX).ok_or_else(too_long)?;
         room.copy_from_slice(&head);

@@ -24,7 +24,8 @@ const INDEX_DIGITS: usize = 16;
 const POSITION_DIGITS: usize = 5;
 
 impl fmt::Display for Sequence {
-    /// Writes a sequence number in the API's form: 1, the log index (16 digits), the position (5).
+    /// Writes a sequence number in the API's form: the digit 1, the log index (16 digits), and the
+    /// position (5 digits).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut digits = [b'1'; 1 + INDEX_DIGITS + POSITION_DIGITS];
         let (start, position) = digits.split_at_mut(1 + INDEX_DIGITS);
@@ -32,16 +33,16 @@ impl fmt::Display for Sequence {
             && put_digits(position.iter_mut(), u64::from(self.position));
         match std::str::from_utf8(&digits) {
             Ok(text) if fits => f.write_str(text),
-            // A log index with more digits would be written with all of them, but no real log
-            // reaches one.
+            // A log index with more digits would be written in full, but no real log reaches such
+            // an index.
             _ => write!(f, "1{:0INDEX_DIGITS$}{:0POSITION_DIGITS$}", self.index, self.position),
         }
     }
 }
 
 /// Writes the last digits of a number with leading zeros, and returns whether the number has no
-/// further digits. Several times as fast as `write!`, which matters because a page of a thousand
-/// records has a thousand sequence numbers.
+/// further digits. This is several times as fast as `write!`, which matters for a page of a
+/// thousand records.
 fn put_digits<'d>(digits: impl DoubleEndedIterator<Item = &'d mut u8>, mut number: u64) -> bool {
     for digit in digits.rev() {
         *digit = u8::try_from(number % 10).map_or(b'0', |rest| b'0' + rest);

@@ -1,4 +1,4 @@
-//! The encoding of entries, and updates that decode only a part of an item.
+//! Tests of the encoding of entries, and of updates that decode only a part of an item.
 
 use std::collections::BTreeMap;
 
@@ -133,13 +133,13 @@ proptest! {
     }
 }
 
-/// Returns the bytes that one command takes by itself.
+/// Returns the size in bytes of an entry with only this command, without the head.
 fn alone(command: &Command) -> usize {
     EntryEncoder::with_room(0).push(std::slice::from_ref(command), usize::MAX).unwrap().unwrap()
 }
 
-/// Goal: the log entry of a job that copies many items stores little more than the key of each
-/// copy.
+/// Goal: the log entry of a request that writes the same operation to many items stores little more
+/// than their keys.
 #[test]
 fn the_common_part_of_the_writes_of_a_request_is_stored_once() {
     let long = AttributeValue::S("long".repeat(100));
@@ -226,7 +226,8 @@ fn indexes() -> Vec<IndexDefinition> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_096))]
 
-    /// Goal: a write that decodes only a part of an item has the same result.
+    /// Goal: a write that decodes only a part of an item has the same result as a write that
+    /// decodes the entire item.
     #[test]
     fn a_write_to_a_part_of_an_item_equals_a_write_to_the_whole(
         attributes in any_attributes(),
@@ -249,7 +250,7 @@ proptest! {
         ],
         has_indexes in any::<bool>(),
     ) {
-        // Some values do not fit some of the expressions, which are skipped.
+        // Some values do not fit some of the expressions. Such cases are skipped.
         let condition = Some(condition_text).filter(|text| !text.is_empty());
         let (Ok(update), Ok(condition)) = (
             update(update_text, &value),
@@ -300,8 +301,8 @@ proptest! {
     }
 }
 
-/// Goal: the size of an item includes all of its entries in local indexes, even if the update does
-/// not use their attributes.
+/// Goal: the size limit counts all entries of an item in local indexes, even if the update does not
+/// use their attributes.
 #[test]
 fn an_update_is_refused_for_the_size_of_local_entries_that_it_does_not_use() {
     let key_schema = IndexKeySchema {
@@ -342,7 +343,7 @@ fn an_update_is_refused_for_the_size_of_local_entries_that_it_does_not_use() {
     assert_eq!(outcomes, [true, false, true, true, true]);
 }
 
-/// Puts of one request are all stored whole, never as deltas.
+/// Goal: puts of one request are stored in full, never as deltas.
 #[test]
 fn puts_are_never_deltas() {
     let commands = vec![put(1, 1, None), put(1, 1, None), put(2, 1, None)];

@@ -17,10 +17,11 @@ use crate::table::identifiers::{IndexNumber, TableId};
 use crate::table::index::{IndexStatus, SecondaryIndex};
 use crate::table::placement::{ArcId, ArcPosition};
 
-/// The most items that one step reads; few in tests, so that other commands run between the steps.
+/// The maximum number of items that one step reads. It is small in tests, so that other commands
+/// run between the steps.
 const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
-/// The most entries that one step removes; fewer if the entries are large. The number is small in
-/// tests, too.
+/// The maximum number of entries that one step removes; fewer if the entries are large. The number
+/// is also small in tests.
 const STEP_ENTRIES_MAX: usize = if cfg!(test) { 2 } else { 2000 };
 
 /// Returns the tables with an index that is being built or removed.
@@ -30,8 +31,8 @@ pub fn find_index_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<Table
     tables.filter(working).map(|table| table.id).collect()
 }
 
-/// Returns whether the next step for a table's indexes adds entries: that is, whether the first
-/// unfinished index is being built.
+/// Returns whether the next step for a table's indexes adds entries, because the first unfinished
+/// index is being built.
 #[must_use]
 pub fn adds_entries(table: &Table) -> bool {
     let first = table.indexes.iter().find(|index| index.status != IndexStatus::Active);
@@ -81,7 +82,7 @@ pub(crate) fn step(
 }
 
 /// Adds the entries of the next items. Returns the key to continue after, or `None` at the end of
-/// the table. An item whose values cannot be the index's key is left out, as in DynamoDB.
+/// the table. An item whose values cannot be the index's key gets no entry, as in DynamoDB.
 fn add_entries(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -110,7 +111,7 @@ fn add_entries(
     Ok(stopped_at)
 }
 
-/// Removes the next entries of an index. Returns whether entries are left.
+/// Removes the next entries of an index. Returns whether more entries remain.
 fn remove_entries(
     overlay: &mut Overlay<'_>,
     table: &Table,

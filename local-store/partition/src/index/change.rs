@@ -15,7 +15,7 @@ pub fn global_index_tokens(table: &Table, item: &Item) -> Vec<(IndexNumber, Toke
     global.filter_map(token).collect()
 }
 
-/// Applies the index changes of an `UpdateTable`, or returns DynamoDB's error text.
+/// Applies the index changes of an `UpdateTable`, or returns DynamoDB's error message.
 pub(crate) fn change_indexes(table: &mut Table, changes: &[IndexChange]) -> Result<(), String> {
     for change in changes {
         match change {

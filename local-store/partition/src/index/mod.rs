@@ -1,4 +1,5 @@
-//! Secondary indexes: their entries, building and removing them, and the items that they reject.
+//! Secondary indexes: their entries, how they are built and removed, and the items that they
+//! reject.
 //!
 //! Definitions of indexes are in `table::index`, keys of entries in `keys::index_entry`, reads in
 //! `read`.

@@ -1,4 +1,4 @@
-//! The items that a table with indexes rejects, in DynamoDB's words.
+//! Checks of the items that a table with indexes rejects, with DynamoDB's error messages.
 //!
 //! `index::upkeep` maintains the entries of accepted items.
 
@@ -13,14 +13,14 @@ use crate::table::index::{IndexDefinition, IndexKind, SecondaryIndex};
 /// The reason why an item cannot be written to a table with these indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemRefusal {
-    /// The text of a `ValidationException`.
+    /// The message of a `ValidationException`.
     pub text: String,
-    /// Whether the value of an index's key is empty. An empty value rejects a transaction as a
-    /// whole, while any other reason cancels it.
+    /// Whether the value of an index's key is empty. For an empty value, the entire transaction
+    /// request is rejected with a `ValidationException`; any other reason cancels the transaction.
     pub is_empty_key: bool,
 }
 
-/// DynamoDB's text for an item that is too large together with its local entries.
+/// DynamoDB's message for an item that is too large together with its entries in local indexes.
 const ITEM_TOO_LARGE: &str = "Item size has exceeded the maximum allowed size";
 
 /// The reason why an item's value cannot be the key of an index.
@@ -40,8 +40,8 @@ impl IndexDefinition {
     }
 }
 
-/// Returns the first problem of the partition key or of the sort key, either with one of its values
-/// or with their total size.
+/// Returns the first problem of an index's partition key or sort key: an invalid value, or values
+/// that are too large together.
 fn side_problem<'a>(
     attributes: &'a [KeyAttribute],
     item: &Item,
@@ -79,7 +79,7 @@ fn key_problem(attribute: &KeyAttribute, value: &AttributeValue) -> Option<Index
 /// Checks whether the values of an item to put can be the keys of the table's indexes.
 ///
 /// # Errors
-/// DynamoDB's text, and whether a transaction is rejected as a whole.
+/// DynamoDB's message, and whether a transaction with this item is rejected or cancelled.
 pub fn check_put(table: &Table, item: &Item) -> Result<(), ItemRefusal> {
     match first_problem(table, item) {
         Some(problem) => Err(refusal_of(problem)),
@@ -119,7 +119,7 @@ pub(crate) fn check_put_beside(
     check_size(table, item)
 }
 
-/// Checks only the size of an item together with its local entries.
+/// Checks only the size of an item together with its entries in local indexes.
 ///
 /// # Errors
 /// When the bytes are damaged.
@@ -173,8 +173,8 @@ fn check_size_with_local_entries(table: &Table, item: &Item) -> Result<(), ItemR
     Err(ItemRefusal { text: ITEM_TOO_LARGE.to_owned(), is_empty_key: false })
 }
 
-/// Returns whether an item is small enough whatever its entries are. No entry is larger than its
-/// item, so this cheap check suffices for most items.
+/// Returns whether an item is so small that the limit holds for any entries. No entry is larger
+/// than its item, so this cheap check suffices for most items.
 fn is_small_with_local_entries(table: &Table, size: usize) -> bool {
     size.saturating_mul(1 + table.indexes_of(IndexKind::Local).count()) <= ITEM_BYTES_MAX
 }
@@ -196,8 +196,8 @@ pub(crate) fn names_looked_at<'t>(
 }
 
 /// Checks whether the values that an update computed can be the keys of indexes, as [`check_put`]
-/// does. An invalid value that the update leaves unchanged is accepted: the value was written
-/// before the index was created, so the index has no entry for the item. Both images need only the
+/// does. Accepts an invalid value that the update leaves unchanged: the value was written before
+/// the index was created, so the index has no entry for the item. Both items need only the
 /// attributes of [`names_looked_at`].
 pub(crate) fn check_updated(
     table: &Table,
@@ -241,6 +241,7 @@ fn first_problem<'a>(table: &'a Table, item: &Item) -> Option<(&'a str, &'a str,
         let (name, problem) = index.definition.problem(item)?;
         Some((index.definition.name.as_str(), name, problem))
     });
-    // If several indexes reject the item, DynamoDB names the one whose name sorts first.
+    // If several indexes reject the item, DynamoDB's message contains the index whose name sorts
+    // first.
     problems.min_by_key(|(index, ..)| *index)
 }

@@ -1,5 +1,5 @@
-//! Indexes against the table: after any history, with restarts, replays, and indexes that are built
-//! and removed in between, each index equals the projection of the table.
+//! Tests that compare indexes with their table. Each index equals the projection of the table after
+//! any history. Histories contain restarts, replays, and indexes that are built and removed.
 //!
 //! The tests compute the expected entries from the documented rules, not with the code under test.
 
@@ -94,7 +94,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Returns a text, an empty text, or a number; only the first can be a key of the index.
+/// Returns a string, an empty string or a number. Only a non-empty string can be a key of the
+/// index.
 fn text(number: u8) -> AttributeValue {
     match number {
         0 => AttributeValue::N(Number::ZERO),
@@ -223,8 +224,8 @@ impl Replica {
 /// The attributes that an index projects, and the condition for an item to have an entry.
 type Rules<'r> = (&'r [&'r str], &'r dyn Fn(&Item) -> bool);
 
-/// Returns the entries that an index must hold: those of items with its keys, in the right type and
-/// not empty.
+/// Returns the entries that an index must have: one for each item whose index keys have the right
+/// type and are not empty.
 fn expected(definition: &IndexDefinition, items: &[Item]) -> Vec<Item> {
     let is_text =
         |item: &Item| matches!(item.get("g"), Some(AttributeValue::S(t)) if !t.is_empty());
@@ -259,7 +260,7 @@ fn check(replica: &Replica) {
         let must = sorted(expected(&index.definition, &items));
         match index.status {
             IndexStatus::Active => assert_eq!(sorted(entries.clone()), must, "{index:?}"),
-            // The entries of an unfinished index that exist already are right, too.
+            // An unfinished index may lack entries, but its existing entries are right.
             IndexStatus::Creating { .. } | IndexStatus::Delivering { .. } => {
                 assert!(
                     sorted(entries.clone()).iter().all(|entry| must.contains(entry)),

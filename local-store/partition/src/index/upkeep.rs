@@ -1,8 +1,9 @@
 //! Maintenance of index entries when items change.
 //!
-//! Entries in the arc of their item change in the batch of its write (see
-//! `docs/decisions/0004-global-indexes-follow-in-the-same-batch.md`); others go through the outbox.
-//! Building an index of a table that already has items is in `index::build`.
+//! An entry in the arc of its item changes in the batch of the item's write (see
+//! `docs/decisions/0004-global-indexes-follow-in-the-same-batch.md`). A change of an entry in
+//! another arc goes through the outbox. Building an index of a table that already has items is in
+//! `index::build`.
 
 use std::borrow::Cow;
 
@@ -21,12 +22,12 @@ use crate::table::Table;
 use crate::table::index::{IndexProjection, IndexStatus, IndexWrite, SecondaryIndex};
 use crate::table::placement::ArcId;
 
-/// An index entry: its key and its value, which mostly borrows from the item.
+/// An index entry: its key and its value. Most of the value borrows from the item.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct IndexEntry<'i> {
     pub(crate) key: Vec<u8>,
     pub(crate) item: Cow<'i, EncodedItem>,
-    /// Size of the projected item in bytes, as DynamoDB counts it.
+    /// The size of the projected item in bytes, as DynamoDB counts it.
     pub(crate) size: usize,
     /// The arc that holds the entry. The token of the entry's partition key determines the arc.
     pub(crate) arc: ArcId,
@@ -68,9 +69,9 @@ impl SecondaryIndex {
 }
 
 impl SecondaryIndex {
-    /// Returns whether two images of one item certainly have the same entry here, or both have
-    /// none, because the attributes of the entry are equal. Most changes leave an index's
-    /// attributes unchanged, so this usually avoids building both entries.
+    /// Returns true if two images of one item have equal entry attributes, and therefore the same
+    /// entry in this index, or no entry. Most changes leave an index's attributes unchanged, so
+    /// this check usually avoids building both entries.
     fn has_same_entry(&self, old: &EncodedItem, new: &EncodedItem) -> Result<bool, ReadError> {
         let definition = &self.definition;
         let included = match &definition.projection {
@@ -145,9 +146,9 @@ pub(crate) fn update_entries(
     // An item and its entries in local indexes are always in one arc.
     let here = table.placement.arc_of(primary.token());
     for EntryChange { index, mut before, after } in changes {
-        // An index that is being built lacks the entries of some items, so the old entry is looked
-        // up if it would be in this arc. An entry in another arc cannot be looked up; deleting a
-        // missing entry there has no effect.
+        // An index that is being built lacks the entries of some items, so an old entry in this arc
+        // is looked up first. An entry in another arc cannot be looked up, but deleting a missing
+        // entry has no effect.
         if matches!(index.status, IndexStatus::Creating { .. })
             && let Some(entry) = before.as_ref().filter(|entry| entry.arc == here)
             && overlay.get(&entry.key)?.is_none()
@@ -160,8 +161,8 @@ pub(crate) fn update_entries(
     Ok(writes)
 }
 
-/// Replaces `before` by `after` and updates the statistics. An entry in this arc changes at once; a
-/// change of an entry in another arc goes through the outbox.
+/// Replaces `before` by `after` and updates the statistics. An entry in this arc changes
+/// immediately; a change of an entry in another arc goes through the outbox.
 pub(crate) fn replace_entry<'i>(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -231,7 +232,7 @@ fn replace_here(
         let statistics = statistics.with_replaced(old, new);
         index_statistics::write(overlay, table.id, index.number, &statistics)?;
     }
-    // In a complete index, the only possible entry of an item is the one before the change.
+    // In a complete index, the only entry that an item can have is its entry before the change.
     let is_new = index.status == IndexStatus::Active
         && before.as_ref().map(|entry| &entry.key) != after.as_ref().map(|entry| &entry.key);
     if let Some(before) = before {

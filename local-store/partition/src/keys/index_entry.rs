@@ -3,12 +3,12 @@
 //!
 //! A string or binary part is escaped, so that it is self-delimiting and order-preserving: a zero
 //! byte is written as `00 ff`, and the part ends with `00 01`. A number part is self-delimiting
-//! already. `index-partition` and `index-sort` are one part for each attribute of the index's key.
+//! already. `index-partition` and `index-sort` have one part for each attribute of the index's key.
 //!
-//! The token is the hash of the index's partition key, so a Query of an index reads one range, and
-//! so does a segment of a parallel scan. The item's token is the hash of the table's partition key.
-//! DynamoDB does not define the order of entries with equal index keys. Here they are in the order
-//! of their items, so that fetching the items of consecutive entries is sequential.
+//! The token is the hash of the index's partition key. Therefore a Query of an index, or a segment
+//! of a parallel scan, reads one range. The item's token is the hash of the table's partition key.
+//! DynamoDB does not define the order of entries with equal index keys. This store orders them like
+//! their items, so that fetching the items of consecutive entries is sequential.
 //!
 //! An entry's value contains all key attributes, so no function decodes a key.
 
@@ -172,8 +172,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Goal: the byte order is the order of the index's key, and then that of the items, so
-        /// different keys never collide.
+        /// Goal: keys sort by the index's key, then by the item's key, and different keys never
+        /// collide.
         #[test]
         fn bytes_are_in_the_order_of_the_parts((a, b) in two_places()) {
             let key = |place| encode(TableId(1), IndexNumber(2), place);

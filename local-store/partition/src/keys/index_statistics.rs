@@ -1,4 +1,5 @@
-//! Key: `[9] table-id:u64 index:u32`. Value: the number of the index's entries, and their bytes.
+//! Key: `[9] table-id:u64 index:u32`. Value: the number of the index's entries, and their total
+//! size in bytes.
 
 use super::statistics::Statistics;
 use super::{Family, decode_value, encode_value};

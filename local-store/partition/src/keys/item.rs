@@ -1,6 +1,6 @@
 //! Key: `[3] table-id:u64 token:u64 length:u16 partition-key sort-key`. Value: the item.
 //!
-//! The order is that of a Scan (by token) and, within one partition key, that of a Query (by sort
+//! Items are in the order of a Scan (by token) and, within one partition key, of a Query (by sort
 //! key). The length before the partition key locates the sort key.
 
 use model::encoding;

@@ -1,6 +1,6 @@
-//! The keys of everything that a replica stores, one file for each kind.
+//! The storage keys of a replica, with one file for each kind.
 //!
-//! The enum [`Family`] is the layout of the storage; `docs/formats/keys.md` draws it. Values begin
+//! The enum [`Family`] lists the kinds; `docs/formats/keys.md` documents the layout. Values begin
 //! with a version byte.
 
 pub(crate) mod expiry;
@@ -57,7 +57,7 @@ pub(crate) enum Family {
     Prepared = 15,
     /// Transactions that have ended in this arc. See [`two_phase_commit`].
     FinishedTransaction = 16,
-    /// Decisions that some arc has not applied yet. See [`two_phase_commit`].
+    /// Decisions that at least one arc has not applied yet. See [`two_phase_commit`].
     Decision = 17,
     /// Decisions that every arc has applied. See [`two_phase_commit`].
     SettledDecision = 18,
@@ -71,8 +71,8 @@ pub(crate) enum Family {
     Removal = 22,
 }
 
-/// The first byte of queue keys. Records of a shard are only appended, and only trimmed from the
-/// front. An engine may therefore store these keys separately.
+/// The first byte of queue keys, which are the keys of stream records. Records of a shard are only
+/// appended at the end and removed from the front, so an engine may store them separately.
 pub const QUEUE_KEYS: u8 = Family::StreamRecord as u8;
 
 /// Length in bytes of the common prefix of one queue's keys: family, table and shard.
@@ -119,7 +119,7 @@ pub(crate) fn decode_value<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Resu
     match bytes.split_first() {
         Some((&VALUE_VERSION, rest)) => postcard::from_bytes(rest)
             .map_err(|error| ReadError(format!("damaged stored value: {error}"))),
-        _ => Err(ReadError(format!("stored value of an unknown version: {:?}", bytes.first()))),
+        _ => Err(ReadError(format!("stored value has an unknown version: {:?}", bytes.first()))),
     }
 }
 

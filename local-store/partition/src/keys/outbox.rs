@@ -65,9 +65,10 @@ pub(crate) fn delete(overlay: &mut Overlay<'_>, to: ArcId, number: u64) {
     overlay.delete(entry_key(to, number));
 }
 
-/// Returns the changes for an arc after a number (exclusive), in order: at most `limit` of them and
-/// about `bytes_max` bytes, at least one if there is one. If a number is missing, the result ends
-/// before the gap, because the receiver numbers the changes by their position in the delivery.
+/// Returns the next changes for an arc after a number (exclusive), in order: at most `limit`
+/// changes and about `bytes_max` bytes, but at least one change if any exists. If a number is
+/// missing, the result ends before the gap, because the receiver numbers the changes by their
+/// position in the delivery.
 pub(crate) fn read_behind(
     view: &dyn View,
     to: ArcId,

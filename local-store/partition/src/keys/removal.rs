@@ -1,7 +1,7 @@
 //! Progress of a removal in steps. Key: `[22] table-id:u64 family:u8 rest`. Value: the last removed
 //! key among those with the prefix `family table-id rest`.
 //!
-//! The key of a deleted table, `[7] table-id`, has such a value too: see [`super::table`].
+//! The key of a deleted table, `[7] table-id`, has the same kind of value: see [`super::table`].
 
 use super::{Family, decode_value, encode_value};
 use crate::storage::overlay::Overlay;
@@ -17,7 +17,7 @@ pub(crate) fn place(table: TableId, prefix: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the last removed key. Returns `None` if no key was removed yet, or if an older version
-/// of this program removed keys without recording them.
+/// of this program removed keys without storing the progress.
 pub(crate) fn read(view: &dyn View, place: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
     let value = view.get(place)?.filter(|value| !value.is_empty());
     value.map(|value| decode_value(&value)).transpose()

@@ -1,5 +1,5 @@
-//! Keys: `[10] token`, whose value is the result of the transaction with this token, and `[11]
-//! expires-at-ms:u64 token` with an empty value, the expiry of tokens.
+//! Keys: `[10] token`, whose value is the result of the transaction with this token; and `[11]
+//! expires-at-ms:u64 token`, with an empty value, which lists tokens by expiry time.
 //!
 //! The module `transaction` explains tokens.
 
@@ -46,7 +46,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Forgets a token, if it is remembered.
+/// Deletes a token and its result, if they are stored.
 pub(crate) fn delete(overlay: &mut Overlay<'_>, token: &str, expires_at: EpochMillis) {
     overlay.delete(key(token));
     overlay.delete(expiry_key(expires_at, token));

@@ -7,7 +7,8 @@ use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::table::identifiers::{PartitionNumber, TableId};
 
-/// The size of a partition, an index or a table. Exact, unlike DynamoDB's, which is some hours old.
+/// The size of a partition, an index or a table. The values are exact, whereas DynamoDB updates its
+/// values every few hours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statistics {
     /// Number of items.

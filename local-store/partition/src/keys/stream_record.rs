@@ -59,7 +59,7 @@ enum Content<'a> {
     Both(EncodedItem, #[serde(borrow)] Difference<'a>),
 }
 
-/// Appends a record to those of its shard; calls `keys` only if the record has no image.
+/// Appends a record to its shard. Calls `keys` only if the record has no image.
 pub(crate) fn write(
     overlay: &mut Overlay<'_>,
     (table, shard, sequence): (TableId, ShardNumber, Sequence),
@@ -108,7 +108,7 @@ pub(crate) fn visit_row(
         match (rest.is_empty(), sequence == last) {
             (true, true) => return Ok(ControlFlow::Continue(())),
             (false, false) => {}
-            _ => return Err(unreadable("the last record of its row is not the record in the key")),
+            _ => return Err(unreadable("the key does not match the row's last record")),
         }
     }
 }
@@ -126,7 +126,7 @@ fn split_row(row: &[u8]) -> Result<(u64, &[u8]), ReadError> {
             .map(|(seconds, records)| (u64::from_be_bytes(seconds), records))
             .ok_or_else(|| unreadable("its row has no time")),
         first => Err(ReadError(format!(
-            "stream records of an unknown version: {:?}",
+            "stream records have an unknown version: {:?}",
             first.map(|f| f.0)
         ))),
     }
@@ -140,7 +140,7 @@ fn split_record(records: &[u8]) -> Result<(u32, &[u8], &[u8]), ReadError> {
         let (record, behind) = rest.split_at_checked(length)?;
         Some((u32::from_be_bytes(position), record, behind))
     });
-    head.ok_or_else(|| unreadable("its row ends too early"))
+    head.ok_or_else(|| unreadable("the row ends too early"))
 }
 
 fn unreadable(what: &str) -> ReadError {
@@ -210,7 +210,7 @@ mod tests {
 
     type Images<'a> = (Option<&'a Item>, Option<&'a Item>);
 
-    /// Returns the rows of an entry's records with these images, at these positions.
+    /// Returns the rows that contain the records with these positions and images.
     fn written(records: &[(u32, Images<'_>)]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let nothing = MapStorage::default();
         let mut overlay = Overlay::new(&nothing);

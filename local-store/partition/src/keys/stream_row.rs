@@ -1,10 +1,11 @@
-//! Key: `[4] table-id:u64 shard:u32 log-index:u64 position:u32` of the last record. Value: a row,
-//! which is some or all of the records that a log entry has in a shard, concatenated.
+//! Key: `[4] table-id:u64 shard:u32 log-index:u64 position:u32`, with the position of the row's
+//! last record. Value: a row, which is the concatenation of some or all records of a log entry in a
+//! shard.
 //!
 //! The sequence number of a record is its position in the log, so the order in the stream is the
 //! order of commits. An entry may have thousands of records, which are written, read and removed
-//! together: in rows, they cost the engine as little as a few values. The content of a record is in
-//! [`stream_record`](super::stream_record).
+//! together. In rows, they cost the engine only as much as a few values. The content of a record is
+//! in [`stream_record`](super::stream_record).
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -19,9 +20,9 @@ use crate::table::identifiers::{ShardNumber, TableId};
 /// The version byte of a row of records.
 pub(super) const ROW_VERSION: u8 = 3;
 
-/// Size in bytes at which a row accepts no further record: a reader of one record has to read the
-/// whole row, and a trim removes whole rows. The effect of a log entry depends on this value, so it
-/// must never change.
+/// The size in bytes at which a row accepts no further record. It is bounded because a reader of
+/// one record reads the entire row, and a trim removes entire rows. The effect of a log entry
+/// depends on this value, so it must never change.
 pub(super) const ROW_BYTES_MAX: usize = 16 * 1024;
 
 /// The key and the value of a row.
@@ -34,7 +35,7 @@ pub(crate) fn shard_prefix(table: TableId, shard: ShardNumber) -> Vec<u8> {
     key
 }
 
-/// Returns the table whose stream records a key holds; `None` for keys of other families.
+/// Returns the table of the stream records under a key; `None` for keys of other families.
 #[must_use]
 pub fn table_of_record(key: &[u8]) -> Option<TableId> {
     let (family, rest) = key.split_first()?;
@@ -75,7 +76,7 @@ impl OpenRow {
     }
 
     fn push(&mut self, sequence: Sequence, record: &impl Serialize) -> Result<(), ReadError> {
-        debug_assert!(self.last < sequence, "rows are found by their last record");
+        debug_assert!(self.last < sequence, "records of a row must be in ascending order");
         self.last = sequence;
         self.bytes.extend_from_slice(&sequence.position.to_be_bytes());
         let head_end = self.bytes.len() + 4;
@@ -83,7 +84,7 @@ impl OpenRow {
         self.bytes = postcard::to_extend(record, mem::take(&mut self.bytes)).map_err(unwritable)?;
         let length = u32::try_from(self.bytes.len() - head_end).map_err(unwritable)?;
         let room = self.bytes.get_mut(head_end - 4..head_end);
-        room.ok_or_else(|| unwritable("no room for its length"))?
+        room.ok_or_else(|| unwritable("the buffer has no room for the record's length"))?
             .copy_from_slice(&length.to_be_bytes());
         Ok(())
     }
@@ -104,8 +105,8 @@ impl OpenRows {
         self.0.is_empty()
     }
 
-    /// Appends a record to those of its shard. Returns the key and value of its row if the row is
-    /// now full.
+    /// Appends a record to the open row of its shard. Returns the key and value of the row if the
+    /// row is now full.
     pub(crate) fn push(
         &mut self,
         (table, shard, sequence): (TableId, ShardNumber, Sequence),

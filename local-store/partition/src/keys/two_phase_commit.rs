@@ -6,7 +6,7 @@
 //! - `[18] began-ms:u64 id:u128`: the same decision, once every arc has applied it.
 //! - `[19]`: the number of steps of such transactions in this arc.
 //!
-//! The module `transaction::two_phase_commit` explains the steps.
+//! The module `transaction::two_phase_commit` describes the steps of a transaction.
 
 use std::ops::ControlFlow;
 

@@ -6,7 +6,7 @@ use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::table::identifiers::TableId;
 
-/// The most entries that one command removes; fewer if the entries are large.
+/// The maximum number of entries that one command removes; fewer if the entries are large.
 const PURGE_ENTRIES_MAX: usize = 2000;
 
 /// The families of a table's keys, in key order. A removal step continues where the previous step
@@ -22,7 +22,7 @@ const FAMILIES: [Family; 8] = [
     Family::Removal,
 ];
 
-/// Removes the next entries of a deleted table. Returns whether entries are left.
+/// Removes the next entries of a deleted table. Returns whether more entries remain.
 pub(crate) fn purge(overlay: &mut Overlay<'_>, id: TableId) -> Result<bool, ReadError> {
     let mut left = Allowance::of_entries(PURGE_ENTRIES_MAX);
     let place = table::deleted_place(id);

@@ -1,4 +1,4 @@
-//! The machine of one arc: its tables, and `apply`, which turns a log entry into one batch.
+//! The state machine of one arc: its tables, and `apply`, which turns a log entry into one batch.
 //!
 //! No request can make `apply` fail. It fails only if the storage is damaged; the replica must then
 //! stop. The same entries in the same order give the same batches on every replica.
@@ -44,17 +44,18 @@ use crate::transaction::locks::Locks;
 use crate::transaction::two_phase_commit;
 use crate::write;
 
-/// DynamoDB's error text for a table that is protected from deletion.
+/// DynamoDB's error message for a table that is protected from deletion.
 const DELETION_PROTECTED: &str = "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first.";
 
-/// Number of commands whose items are prefetched together: enough to use the memory bandwidth, but
-/// few enough that the first items are still in the CPU cache when they are needed.
+/// The number of commands whose items are prefetched together. The number is large enough to use
+/// the memory bandwidth, and so small that the first items stay in the CPU cache until they are
+/// needed.
 const COMMANDS_TOGETHER: usize = 32;
 
 /// The maximum number of changes per command for which the overlay reserves capacity.
 const CHANGES_EXPECTED_MAX: usize = 8;
 
-/// The state of one replica, apart from its storage.
+/// The state machine of one replica, without its storage.
 #[derive(Debug)]
 pub struct Machine {
     arc_position: ArcPosition,
@@ -62,7 +63,7 @@ pub struct Machine {
     catalogue: Arc<Catalogue>,
     /// The locks of prepared transactions, in memory for fast lookup.
     locks: Locks,
-    /// Changes per command of the last entry that was applied here, rounded up, at most
+    /// The number of changes per command in the last applied entry, rounded up, at most
     /// [`CHANGES_EXPECTED_MAX`]. Used only to reserve capacity; no result depends on it.
     changes_of_a_command: usize,
 }
@@ -76,8 +77,7 @@ impl Machine {
         Self::open_in(ArcPosition::default(), view)
     }
 
-    /// Restores the machine of an arc from its storage. An arc must always be opened with the same
-    /// position.
+    /// Restores the machine of an arc from its storage. The position of an arc must never change.
     ///
     /// # Errors
     /// When the storage cannot be read.
@@ -140,7 +140,7 @@ impl Machine {
         let mut position = 0u32;
         for commands in entry.commands.chunks(COMMANDS_TOGETHER) {
             let stored: Vec<_> = commands.iter().map(written_item).collect();
-            // Prefetching is faster only for several keys.
+            // Prefetching makes reads faster only if there are several keys.
             if stored.len() > 1 {
                 view.fetch(&mut stored.iter().map(Vec::as_slice).filter(|key| !key.is_empty()));
             }
@@ -149,7 +149,7 @@ impl Machine {
                 let positions = u32::try_from(command.positions()).unwrap_or(u32::MAX);
                 position = position.saturating_add(positions);
                 // Other commands may scan keys or write rows of stream records, so all open rows
-                // are closed first. Where a row ends is part of an entry's effect, so this rule
+                // are closed first. The end of a row is part of an entry's effect, so this rule
                 // must never change.
                 if !command.only_writes() {
                     overlay.close_rows();
@@ -164,10 +164,10 @@ impl Machine {
         Ok((batch, replies))
     }
 
-    /// Advances past the entry at `index`, whose batch another machine with the same state and
-    /// position has computed. The caller adds that batch to the storage. Returns false and does
-    /// nothing if the entry was applied before, or if the entry has commands that change more than
-    /// items, because such commands must also change this machine's tables or locks.
+    /// Records that the entry at `index` is applied, without applying it: another machine with the
+    /// same state and position has computed its batch. The caller adds that batch to the storage.
+    /// Returns false and does nothing if the entry was applied before, or if the entry has commands
+    /// that change more than items. Such commands must also change this machine's tables or locks.
     pub fn take_over(&mut self, index: u64, entry: &Entry) -> bool {
         if index <= self.state.applied_index || !entry.only_writes() {
             return false;
@@ -270,7 +270,7 @@ impl Machine {
         stored: Vec<u8>,
     ) -> Result<Reply, ReadError> {
         match self.catalogue.get(table) {
-            // A transaction has locked the item, so it is not deleted now. A later search for
+            // A transaction has locked the item, so it is not deleted yet. The next search for
             // expired items finds it again.
             Some(_) if self.locks.contains(&stored) => Ok(more(false)),
             Some(table) => {
@@ -473,7 +473,7 @@ impl Machine {
         Ok(Reply::Table(Box::new(Arc::unwrap_or_clone(table))))
     }
 
-    /// Changes a table's settings and returns the reply, or DynamoDB's error text.
+    /// Changes a table's settings and returns the reply, or DynamoDB's error message.
     fn change_table(
         &mut self,
         overlay: &mut Overlay<'_>,
@@ -525,14 +525,16 @@ fn more(more: bool) -> Reply {
     Reply::Done { more }
 }
 
-/// Increments the table's version, so that the other arcs of the ring adopt the change.
+/// Increments the version of a table's definition, so that the other arcs of the ring adopt the
+/// change.
 fn count_version(table: &mut Table, arcs: u32) {
     if arcs > 1 {
         table.placement.version += 1;
     }
 }
 
-/// Changes the TTL setting. An empty table has no expiry entries, so the change is complete at once.
+/// Changes the TTL setting. An empty table has no expiry entries, so the change is complete
+/// immediately.
 fn change_time_to_live(
     table: &mut Table,
     change: &TimeToLiveChange,

@@ -8,8 +8,8 @@ use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View, end_of_prefix, successor};
 use crate::table::identifiers::TableId;
 
-/// The most bytes that a step reads, about ten items of the largest size. The last value that the
-/// step reads may exceed the limit.
+/// The maximum number of bytes that a step reads, about ten items of the largest size. The last
+/// value of a step may exceed this limit.
 pub(crate) const STEP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The remaining budget of a step: the entries and bytes that it may still process.
@@ -20,20 +20,19 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// Allows `entries` entries and [`STEP_BYTES_MAX`] bytes.
+    /// Creates a budget of `entries` entries and [`STEP_BYTES_MAX`] bytes.
     pub(crate) fn of_entries(entries: usize) -> Self {
         Self { entries, bytes: STEP_BYTES_MAX }
     }
 
-    /// Counts an entry. Breaks if this was the last entry that is allowed.
+    /// Counts an entry against the budget. Returns `Break` if the budget is then used up.
     pub(crate) fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
         self.entries = self.entries.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(key.len() + value.len());
         if self.is_used_up() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Returns whether the budget is used up, so that the step must end and leave the rest to the
-    /// next one.
+    /// Returns whether the budget is used up. The step must then end, and the next step continues.
     pub(crate) fn is_used_up(&self) -> bool {
         self.entries == 0 || self.bytes == 0
     }
@@ -42,8 +41,8 @@ impl Allowance {
 /// The visitor of a step, called for each key and value; breaks where the step must end.
 type StepVisit<'v> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, ReadError> + 'v;
 
-/// Visits the next items of a table, after a key, until `visit` breaks. Returns the key at which it
-/// broke, after which the next step continues; `None` at the end of the table.
+/// Visits the next items of a table, after a key, until `visit` breaks. Returns the last visited
+/// key, after which the next step continues; `None` at the end of the table.
 pub(crate) fn visit_items(
     view: &dyn View,
     table: TableId,
@@ -67,8 +66,8 @@ pub(crate) fn visit_items(
 
 /// Removes the next keys with a prefix, as many as the allowance permits, and stores the last
 /// removed key under `place`. The next step continues after that key, because a scan from the start
-/// of the prefix would pass over the tombstones of all removed keys. Therefore no new key may be
-/// written under the prefix. The caller deletes `place` when no keys are left.
+/// of the prefix would read the tombstones of all removed keys. Therefore no new key may be written
+/// under the prefix. The caller deletes `place` when no keys remain.
 pub(crate) fn remove_under(
     overlay: &mut Overlay<'_>,
     place: &[u8],

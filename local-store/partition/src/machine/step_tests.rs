@@ -1,4 +1,4 @@
-//! Steps over large items: each reads a few megabytes, and all of them terminate.
+//! Tests of steps over large items: each step reads a few megabytes, and all items are processed.
 
 use model::limits::STREAM_RETENTION_MS;
 use model::{EpochMillis, Item, KeyValue, Number, PrimaryKey};
@@ -10,7 +10,7 @@ use crate::*;
 const TABLE: TableId = TableId(1);
 const ITEMS: u8 = 30;
 const ITEM_BYTES: usize = 300_000;
-/// The number of steps for all items; each reads one item more than its bytes allow.
+/// The number of steps for all items. The last item of each step may exceed the step's byte limit.
 const STEPS: usize = (ITEMS as usize).div_ceil(STEP_BYTES_MAX / ITEM_BYTES + 1);
 
 fn put(number: u8, time: &str) -> Command {
@@ -28,7 +28,7 @@ fn replica() -> Replica {
     replica
 }
 
-/// Returns how many commands it takes until the reply says that no work is left.
+/// Repeats a command until its reply reports that no work remains. Returns the number of commands.
 fn count_steps(replica: &mut Replica, first: u64, at: u64, command: &Command) -> usize {
     for (count, index) in (1..100).zip(first..) {
         let replies = replica.apply(index, &entry(at, vec![command.clone()]));
@@ -106,7 +106,7 @@ fn a_search_continues_after_the_previous_one() {
     assert_eq!(format!("{found:?}"), format!("{:?}", all.commands));
 }
 
-/// Returns a replica with `items` expiring items, each under its own key.
+/// Returns a replica with `items` expiring items, each with its own partition key.
 fn expiring(items: u64) -> Replica {
     let put = |number: u64| {
         let sort = Some(KeyValue::N(Number::from(number)));
@@ -147,7 +147,7 @@ fn disabling_time_to_live_removes_a_thousand_entries_at_a_time() {
     }
 }
 
-/// Goal: existing items are indexed like those that are written later.
+/// Goal: items that exist when TTL is enabled expire like items that are written later.
 #[test]
 fn existing_items_expire_like_later_ones() {
     let times = [
@@ -179,7 +179,7 @@ fn existing_items_expire_like_later_ones() {
 fn a_deleted_table_is_purged_in_steps() {
     let mut replica = replica();
     replica.apply(3, &entry(0, vec![Command::DeleteTable { table: TABLE }]));
-    // An older version of the program stored no progress here.
+    // An older version of the program stored an empty value, without the progress.
     assert_eq!(replica.storage.0.get(&[&[7][..], &1u64.to_be_bytes()].concat()).unwrap().len(), 0);
     let steps = count_steps(&mut replica, 4, 0, &Command::PurgeTable { table: TABLE });
     // Each item has a stream record.

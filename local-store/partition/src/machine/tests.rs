@@ -1,6 +1,6 @@
-//! The machine against a plain map: random histories, and the invariants after each of them.
+//! Tests that compare the machine with a plain map, and check its invariants.
 //!
-//! Expressions have tests in their own crate; here an update is always `ADD n :v`.
+//! Expressions are tested in their own crate, so every update in these tests is `ADD n :v`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -136,7 +136,7 @@ enum Step {
     Put(u8, u8, Option<u8>),
     Add(u8, u8),
     Delete(u8),
-    /// A transaction that adds to items and deletes others, if the last item exists.
+    /// A transaction that adds to some items and deletes others, if another item exists.
     Transact(Vec<(u8, u8)>, u8),
     Wait(u16),
     Sweep,
@@ -188,7 +188,7 @@ fn transact(operations: &[(u8, u8)], checked: u8) -> Command {
         })
         .collect();
     operations.last_mut().unwrap().condition = Some(Box::new(exists.unwrap()));
-    // Histories repeat the same token: only the first transaction within ten minutes counts.
+    // Histories repeat the same token: within ten minutes, only the first transaction is applied.
     let token = (checked == 0).then(|| "token".to_owned());
     Command::Transaction(Box::new(Transaction { token, operations }))
 }
@@ -261,8 +261,8 @@ fn replay_stream(replica: &Replica) -> BTreeMap<PrimaryKey, Item> {
     for record in all {
         let key = schema().key_of_parameter(&record.keys).unwrap();
         let before = table.remove(&key);
-        assert_eq!(before, record.old_image, "the old image is the item before");
-        assert_ne!(record.old_image, record.new_image, "a record has a change");
+        assert_eq!(before, record.old_image, "the old image equals the item before the write");
+        assert_ne!(record.old_image, record.new_image, "the two images of a record differ");
         let expected = match (&record.old_image, &record.new_image) {
             (None, Some(_)) => EventName::Insert,
             (Some(_), Some(_)) => EventName::Modify,
@@ -295,8 +295,8 @@ fn check_partitions(replica: &Replica, items: &BTreeMap<PrimaryKey, Item>) {
     assert_eq!(next, None, "the last range ends the ring");
 }
 
-/// Checks that reading shards after their parents gives the records of each item in order, that an
-/// open shard belongs to one partition, and that records are within their shard's range.
+/// Checks that reading shards after their parents gives the records of each item in order. Also
+/// checks that each open shard has one partition, and that records are within their shard's range.
 fn check_lineage(replica: &Replica) {
     let table = replica.table();
     let shards: Vec<Shard> = table.shards().cloned().collect();
@@ -358,8 +358,8 @@ proptest! {
         let found = find_expired(&replica.storage, replica.table(), far, 1000, None).unwrap();
         prop_assert_eq!((found.commands.len(), found.next_position), (expiring, None));
 
-        // The log alone gives the same bytes again, entry by entry or decoded from its payloads,
-        // and applying an entry twice changes nothing.
+        // Replaying the log gives the same bytes, with the entries themselves or with entries
+        // decoded from their payloads. Applying an entry twice changes nothing.
         let mut twin = Replica::new();
         for (index, entry) in (1u64..).zip(&log) {
             let decoded = decode_entry(&encode_entry(entry).unwrap()).unwrap();
@@ -368,14 +368,14 @@ proptest! {
         }
         prop_assert_eq!(&twin.storage.0, &replica.storage.0);
 
-        // A machine that takes over the batches of another one gives the same bytes, too.
+        // A machine that takes over the batches of another machine also gives the same bytes.
         let (mut first, mut other) = (Replica::new(), Replica::new());
         for (index, entry) in (1u64..).zip(&log) {
             let (batch, _) = first.machine.apply(&first.storage, index, entry).unwrap();
             first.storage.apply(batch.clone());
             if other.machine.take_over(index, entry) {
                 other.storage.apply(batch);
-                prop_assert!(!other.machine.take_over(index, entry), "an entry is taken over once");
+                prop_assert!(!other.machine.take_over(index, entry), "an entry is taken over twice");
             } else {
                 other.apply(index, entry);
             }
@@ -460,7 +460,7 @@ fn shards_rotate_with_lineage_and_are_trimmed_after_a_day() {
     let next = u64::try_from(log.len()).unwrap() + 1;
     replica.apply(next, &entry(later, vec![Command::TrimStreams { table: TableId(1) }]));
     assert_eq!(count(&replica), 0);
-    assert_eq!(replica.table().shards().count(), 4, "closed shards are gone, open ones stay");
+    assert_eq!(replica.table().shards().count(), 4, "only closed shards are removed");
 }
 
 #[test]
@@ -491,7 +491,7 @@ fn a_stream_that_is_enabled_again_is_another_stream() {
     );
     assert!(table.stream("label-1").unwrap().shards.iter().all(|shard| shard.last.is_some()));
     let records: Vec<_> = replica.records().into_iter().flat_map(|(_, r)| r).collect();
-    assert_eq!(records.len(), 2, "the write in between is in no stream");
+    assert_eq!(records.len(), 2, "no stream contains the write between the two streams");
     assert!(
         records.iter().any(|r| r.view_type == StreamViewType::KeysOnly && r.new_image.is_none())
     );
@@ -535,7 +535,7 @@ fn a_deleted_table_leaves_nothing() {
     let (mut replica, log) = run(&[vec![Step::Put(1, 1, Some(5)), Step::Put(2, 1, None)]]);
     let next = u64::try_from(log.len()).unwrap() + 1;
     replica.apply(next, &entry(0, vec![Command::DeleteTable { table: TableId(1) }, create()]));
-    assert_eq!(replica.table().id, TableId(2), "the new table is another table");
+    assert_eq!(replica.table().id, TableId(2), "the new table has a new id");
     assert_eq!(replica.items(), Vec::<Item>::new());
     assert_eq!(find_deleted_table(&replica.storage), Ok(Some(TableId(1))));
     let reply = replica.apply(next + 1, &entry(0, vec![Command::PurgeTable { table: TableId(1) }]));
@@ -570,7 +570,7 @@ fn a_table_with_any_throughput_can_be_created_and_adopted() {
                 }
             };
             let bytes = encode_entry(&entry).unwrap().len();
-            assert!(bytes < 16 * 1024, "{bytes}: stretches, but no arc's own shards");
+            assert!(bytes < 16 * 1024, "{bytes}: only the definition, without the arcs' shards");
             machine.apply(&storage, 1, &entry).unwrap();
             of_arcs.push(machine.catalogue().find("t").map(|table| Table::clone(table)).unwrap());
         }
@@ -580,8 +580,8 @@ fn a_table_with_any_throughput_can_be_created_and_adopted() {
     }
 }
 
-/// Goal: later labels of a table's streams sort after earlier ones, whichever process enables a
-/// stream and whatever its clock shows.
+/// Goal: each new stream of a table has a label that sorts after the earlier labels. This holds for
+/// any process that enables a stream, with any clock.
 #[test]
 fn labels_of_streams_grow_across_clocks() {
     let mut replica = Replica::new();

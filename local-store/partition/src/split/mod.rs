@@ -1,5 +1,5 @@
-//! Splits of partitions: a split counts the items of the partition's lower part step by step, and
-//! then replaces the partition by two.
+//! Splits of partitions. A split counts the items of the partition's lower part step by step, and
+//! then replaces the partition with two partitions.
 //!
 //! The last command of a split replaces the partition: its stream shard closes and two child shards
 //! open. Until then, readers and writers see no change. A write to an item that is already counted
@@ -28,7 +28,7 @@ use crate::table::partition::{PARTITIONS_MAX, Partition, Split, SplitPoint};
 use crate::table::placement::ArcPosition;
 use crate::table::token_range::TokenRange;
 
-/// The most items that one step counts, so that no entry takes long to apply.
+/// The maximum number of items that one step counts, so that no entry takes long to apply.
 const STEP_ITEMS_MAX: u64 = 2000;
 
 /// The result of a counting step.
@@ -112,7 +112,8 @@ pub(crate) fn step(
     Ok(splits_of(table) > 0)
 }
 
-/// Replaces one partition by two. The lower partition keeps the shard for now.
+/// Replaces one partition with two. The lower partition keeps the stream shard until the caller
+/// splits the shard.
 fn divide(
     overlay: &mut Overlay<'_>,
     table: &mut Table,
@@ -161,8 +162,8 @@ fn count_next(
         (WalkEnd::Limit, _) => CountResult::More(split),
         (WalkEnd::Bound, Some(at)) => CountResult::Whole(at),
         (WalkEnd::Bound, None) => match edge_token(overlay, table, range, true)? {
-            // The items of the last token have at least half of the bytes. They alone become the
-            // upper part, and all items below them must be counted again.
+            // The items with the highest token have at least half of the bytes. Only these items
+            // become the upper part, and all items below them must be counted again.
             Some(last) if edge_token(overlay, table, range, false)? != Some(last) => {
                 below = Statistics::default();
                 CountResult::More(Split { at: Some(last), cursor: None, ..split })
@@ -175,13 +176,14 @@ fn count_next(
     Ok(counted)
 }
 
-/// The reason why a walk over the lower part stopped.
+/// The reason why counting the lower part stopped.
 enum WalkEnd {
-    /// The items below this token have half of the bytes.
+    /// The items below this token have at least half of the bytes.
     Half(Token),
-    /// This step has counted enough.
+    /// This step has counted its maximum number of items or bytes.
     Limit,
-    /// No further item is below the split point or, without a split point, in the partition.
+    /// All items below the split point are counted or, without a split point, all items of the
+    /// partition.
     Bound,
 }
 
@@ -295,7 +297,8 @@ pub fn find_due_splits<'a>(
             }
         }
         let wanted = usize::try_from(partition_count(table.billing)).unwrap_or(usize::MAX);
-        // This arc needs its share of the partitions, which is proportional to its stretches.
+        // This arc needs a share of the partitions that is proportional to its number of placement
+        // ranges.
         let (own, all) = table.placement.share_of(position.arc);
         let wanted = wanted.saturating_mul(own).div_ceil(all.max(1));
         if table.partitions.len() + splits_of(table) < wanted.min(PARTITIONS_MAX) {
@@ -305,8 +308,8 @@ pub fn find_due_splits<'a>(
     Ok(due)
 }
 
-/// Returns the partition with the widest token range among those that are not being split, and the
-/// middle of this range.
+/// Returns the partition with the widest token range, and the middle of this range. Ignores
+/// partitions that are already being split.
 fn widest(table: &Table) -> Option<(TableId, PartitionNumber, SplitPoint)> {
     let candidates = table.partitions.iter().enumerate().filter(|(_, p)| p.split.is_none());
     let ranges = candidates.filter_map(|(place, p)| Some((table.token_range(place)?, p.number)));

@@ -1,4 +1,5 @@
-//! The point at which a partition splits, rejected splits, and the partitions that are due for one.
+//! Tests of the point at which a partition splits, of rejected splits, and of the search for
+//! partitions to split.
 
 use model::{Item, Number, StreamViewType, Token};
 
@@ -68,7 +69,7 @@ fn a_split_halves_the_bytes() {
     let [below, above] = bytes(&replica)[..] else { panic!("two partitions") };
     assert!(below.abs_diff(above) <= 2100, "{below} {above}");
     let numbers: Vec<u32> = replica.table().partitions.iter().map(|p| p.number.0).collect();
-    assert_eq!(numbers, [1, 2], "both numbers are new");
+    assert_eq!(numbers, [1, 2], "both children have new numbers");
 }
 
 #[test]
@@ -86,13 +87,13 @@ fn items_with_one_partition_key_stay_together() {
     assert_eq!(table.partitions[1].first_token, key(last).token());
     assert!(bytes(&replica)[1] > 200_000 && bytes(&replica)[0] < 1000);
 
-    // The upper part has a single partition key, so it cannot be split by size ...
+    // The upper part has only one partition key, so it cannot be split by size.
     let above = table.partitions[1].number;
     assert_eq!(begin(&mut replica, above.0, SplitPoint::Half), Reply::Done { more: true });
     finish(&mut replica);
     assert_eq!(replica.table().partitions.len(), 2);
     assert_eq!(replica.table().partitions[1].number, above);
-    // ... and is not tried again until it has grown.
+    // The split is not tried again until the partition has grown.
     let due = |replica: &Replica| {
         let table = Table::clone(replica.table());
         find_due_splits(&replica.storage, ArcPosition::default(), [&table].into_iter(), 1000)
@@ -115,7 +116,7 @@ fn an_empty_partition_is_split_in_the_middle() {
 fn a_split_at_a_token_counts_concurrent_writes() {
     let mut replica = Replica::new();
     replica.apply(1, &entry(0, vec![create()]));
-    // More items than one step counts, so writes are interleaved with the steps.
+    // There are more items than one step counts, so writes are interleaved with the steps.
     for (index, block) in (2..).zip(0u32..60) {
         let commands = (0..200).map(|n| numbered(block * 200 + n, 1)).collect();
         replica.apply(index, &entry(0, commands));
@@ -131,7 +132,7 @@ fn a_split_at_a_token_counts_concurrent_writes() {
         replica.apply(index, &entry(0, changes));
         steps += 1;
     }
-    assert!(steps > 0, "the counting took several steps");
+    assert!(steps > 0, "counting the items took several steps");
     let table = Table::clone(replica.table());
     assert_eq!(table.partitions.len(), 5);
     let items = replica.items();
@@ -148,7 +149,8 @@ fn a_split_at_a_token_counts_concurrent_writes() {
     }
 }
 
-/// Puts an item under its own partition key, with a text of some length, or deletes it (0).
+/// Returns a command that puts an item with its own partition key and a string of this length. For
+/// length 0, the command deletes the item.
 fn numbered(number: u32, length: u8) -> Command {
     let item = Item::new()
         .with("p", format!("k{number}").as_str())
@@ -214,7 +216,7 @@ fn a_table_gets_the_partitions_for_its_throughput() {
         finish(&mut replica);
     }
     let first: Vec<u64> = replica.table().partitions.iter().map(|p| p.first_token.0).collect();
-    assert_eq!(first, [0, 1 << 62, 1 << 63], "the widest one is split");
+    assert_eq!(first, [0, 1 << 62, 1 << 63], "the widest partition is split");
 }
 
 #[test]
@@ -242,5 +244,5 @@ fn two_children_continue_a_split_shard() {
         .map(|(_, records)| records.len())
         .collect();
     assert_eq!(records.iter().sum::<usize>(), 2);
-    assert_eq!(records[0], 1, "one in the parent, one in a child");
+    assert_eq!(records[0], 1, "one record in the parent, one in a child");
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-/// A read failed, because the storage is damaged or unreadable. The replica must stop. No request
-/// causes such an error.
+/// The error of a read from a damaged or unreadable storage. The replica must stop. No request
+/// causes this error.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("storage cannot be read: {0}")]
 pub struct ReadError(pub String);
@@ -54,8 +54,8 @@ pub trait View {
 pub enum Op {
     /// Sets the value of a key.
     Put(Vec<u8>, Value),
-    /// Sets the value of a key that does not exist. An engine may therefore delete the key later
-    /// without a tombstone.
+    /// Sets the value of a key that does not exist yet. An engine may therefore delete the key
+    /// later without a tombstone.
     Insert(Vec<u8>, Value),
     /// Deletes a key.
     Delete(Vec<u8>),
@@ -79,7 +79,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Returns the bytes of all keys and values.
+    /// Returns the total size of all keys and values in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         let size = |op: &Op| match op {
@@ -105,19 +105,19 @@ pub(crate) fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // Only a prefix of 0xff bytes gets here, and no key family has this number.
+    // Only a prefix of 0xff bytes reaches this line, and no key family has this number.
     vec![u8::MAX; prefix.len() + 1]
 }
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! The simplest engine, for the tests of this crate.
+    //! A storage engine in a map, for the tests of this crate.
 
     use std::collections::BTreeMap;
 
     use super::*;
 
-    /// A map that tests read and change directly.
+    /// A storage engine in a map that tests read and change directly.
     #[derive(Clone, Default)]
     pub(crate) struct MapStorage(pub(crate) BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -128,7 +128,7 @@ pub(crate) mod testing {
                     Op::Put(key, value) => self.0.insert(key, value.to_vec()),
                     Op::Insert(key, value) => {
                         let before = self.0.insert(key, value.to_vec());
-                        assert_eq!(before, None, "an inserted key existed already");
+                        assert_eq!(before, None, "an inserted key must not exist before");
                         before
                     }
                     Op::Delete(key) => self.0.remove(&key),

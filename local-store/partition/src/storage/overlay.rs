@@ -1,4 +1,4 @@
-//! A view plus the changes of the batch that is being built.
+//! A storage view plus the changes of the batch that is being built.
 //!
 //! The overlay collects the stream records of an entry into rows, which it writes when they are
 //! full or when it is closed.
@@ -72,8 +72,8 @@ impl KeyChanges {
     }
 }
 
-/// A view plus the changes of the batch that is being built, so that the commands of one log entry
-/// see each other's effects.
+/// A storage view plus the changes of the batch that is being built, so that the commands of one
+/// log entry see each other's effects.
 pub(crate) struct Overlay<'a> {
     base: &'a dyn View,
     changes: KeyChanges,
@@ -105,8 +105,8 @@ impl<'a> Overlay<'a> {
         &mut self.open_rows
     }
 
-    /// Writes the rows of stream records that are still open. Must be called before code that reads
-    /// or writes such rows directly.
+    /// Writes the open rows of stream records. Call this before code that reads or writes rows of
+    /// stream records directly.
     pub(crate) fn close_rows(&mut self) {
         for (key, value) in mem::take(&mut self.open_rows).close() {
             self.insert_row(key, value);
@@ -177,7 +177,8 @@ impl View for Overlay<'_> {
         let mut changes = changes.into_iter();
         let mut next = changes.next();
         let mut stopped = false;
-        // Merges the overlay's changes into the scan. They replace the values of the view below.
+        // Merges the overlay's changes into the scan. They replace the values of the underlying
+        // view.
         self.base.scan(from, to, reverse, &mut |key, value| {
             while let Some((changed, change)) = next {
                 let order = if reverse { key.cmp(changed) } else { changed.cmp(key) };

@@ -1,8 +1,8 @@
 //! Streams and their shards: opening, rotation, trimming, reading.
 //!
 //! A shard holds the records of one partition. A record's sequence number is the position of its
-//! command in the log. Iterators and their lifetime are in the server. Source: AWS, "Change data
-//! capture for DynamoDB Streams".
+//! command in the log. The server implements shard iterators and their lifetime. Source: AWS,
+//! "Change data capture for DynamoDB Streams".
 
 #[cfg(test)]
 pub(crate) mod row_tests;
@@ -28,7 +28,7 @@ use crate::table::Table;
 use crate::table::identifiers::{ShardNumber, TableId};
 use crate::table::stream::{Shard, Stream};
 
-/// Returns a number in 32 hexadecimal digits.
+/// Formats a number as 32 hexadecimal digits.
 fn hexadecimal(number: u128) -> String {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or('0');
     let mut text = String::with_capacity(32);
@@ -108,11 +108,11 @@ fn is_dropped_by_mutation(stream: &Stream, shard: ShardNumber, sequence: Sequenc
         && (if rotated { children == 1 } else { children > 1 })
 }
 
-/// Returns the label of the next stream of a table: the wanted label if it is greater than the last
-/// label, otherwise the last label with one more digit. The wanted label comes from the clock of
-/// the process that received the request, and may be too low because clocks differ. Labels must
-/// increase, because consumers order stored records by label. A label with one more digit still
-/// sorts before that of the next millisecond.
+/// Returns the label of the next stream of a table: `wanted` if it is greater than the last label,
+/// otherwise the last label with one more digit. `wanted` comes from the clock of the process that
+/// received the request, and may be too low because clocks differ. Labels must increase, because
+/// consumers order stored records by label. A label with one more digit sorts before the label of
+/// the next millisecond.
 pub(crate) fn next_label(table: &Table, wanted: String) -> String {
     match table.streams.last() {
         Some(last) if wanted <= last.label => format!("{}1", last.label),
@@ -140,7 +140,7 @@ pub(crate) fn enable(
     }
 }
 
-/// Closes every open shard; the stream can still be read.
+/// Closes every open shard of a table's stream. The stream remains readable.
 pub(crate) fn disable(table: &mut Table, sequence: Sequence, now: EpochMillis) {
     for partition in 0..table.partitions.len() {
         close_shard(table, partition, sequence, now);
@@ -204,8 +204,8 @@ fn open_shard(
     let number = ShardNumber(table.next_shard);
     table.next_shard += 1;
     let suffix = id_suffix(table.id, number);
-    // Shards are sorted by id, so the id of a child must sort after that of its parent, even if
-    // both open in the same millisecond.
+    // Shards are sorted by id, so a child's id must sort after its parent's id, even if both open
+    // in the same millisecond.
     let behind_parent =
         parent.as_deref().and_then(millis_of).map_or(0, |millis| millis.saturating_add(1));
     let shard = Shard {
@@ -254,7 +254,7 @@ fn close_numbered(
     Some(shard.id.clone())
 }
 
-/// The most rows of records that one trim removes; fewer if the rows are large.
+/// The maximum number of rows of records that one trim removes; fewer if the rows are large.
 const TRIM_ROWS_MAX: usize = 1000;
 
 /// Removes records older than 24 hours, then closed shards and disabled streams without records.
@@ -318,7 +318,7 @@ fn old_rows(
 }
 
 /// Returns the first key of a shard's remaining rows. Scans begin at this key, because a scan from
-/// the shard's prefix would pass over the tombstones of all trimmed rows.
+/// the shard's prefix would read the tombstones of all trimmed rows.
 pub(crate) fn behind_trimmed(table: TableId, shard: &Shard) -> Vec<u8> {
     match shard.trimmed {
         Some(trimmed) => successor(stream_row::encode(table, shard.number, trimmed)),
@@ -369,7 +369,7 @@ pub fn find_due_trims<'a>(
 /// their stored form.
 ///
 /// # Errors
-/// When the storage cannot be read or holds damaged records.
+/// When the storage cannot be read or contains damaged records.
 pub fn read_shard_records(
     view: &dyn View,
     table: &Table,
@@ -378,8 +378,8 @@ pub fn read_shard_records(
     from: Position,
     visit: &mut dyn FnMut(Sequence, StreamRecord<EncodedItem>) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
-    // The key of a row is that of its last record, so the scan begins at the row that contains the
-    // position.
+    // The key of a row contains the position of its last record, so the scan begins at the row that
+    // contains the requested position.
     let start = stream_row::encode(table.id, shard.number, from.first());
     let start = start.max(behind_trimmed(table.id, shard));
     let to = end_of_prefix(&stream_row::shard_prefix(table.id, shard.number));
@@ -397,10 +397,11 @@ pub fn read_shard_records(
     result
 }
 
-/// Visits the records of a shard, the newest first, until the visitor breaks. Images are in their stored form.
+/// Visits the records of a shard, newest first, until the visitor breaks. Images are in their
+/// stored form.
 ///
 /// # Errors
-/// When the storage cannot be read or holds damaged records.
+/// When the storage cannot be read or contains damaged records.
 pub fn read_newest_shard_records(
     view: &dyn View,
     table: &Table,
@@ -437,7 +438,7 @@ pub fn read_newest_shard_records(
 /// Returns the sequence of the last record ever written to a shard, even if it was trimmed.
 ///
 /// # Errors
-/// When the storage cannot be read or holds damaged records.
+/// When the storage cannot be read or contains damaged records.
 pub fn read_last_sequence(
     view: &dyn View,
     table: &Table,

@@ -1,4 +1,4 @@
-//! Rows of an entry's stream records: reads from every position, and trimming.
+//! Tests of the rows of an entry's stream records: reads from every position, and trimming.
 
 use std::ops::ControlFlow;
 
@@ -26,7 +26,7 @@ pub(crate) fn together(commands: Vec<Command>) -> Command {
     Command::Transaction(Box::new(Transaction { token: None, operations }))
 }
 
-/// Returns the records of the only shard that has any.
+/// Returns the records of the only shard that has records.
 fn records(replica: &Replica, from: Option<Position>) -> Vec<(Sequence, Option<String>)> {
     let table = replica.table();
     let stream = table.streams.last().unwrap();
@@ -62,8 +62,8 @@ fn rows(replica: &Replica) -> usize {
     replica.storage.0.keys().filter(|key| key.first() == Some(&QUEUE_KEYS)).count()
 }
 
-/// Goal: from every position, a read returns each record once, in the order of the commands. A day
-/// later, whole rows of them are removed.
+/// Goal: from every position, a read returns each record once, in the order of the commands. After
+/// a day, a trim removes complete rows.
 #[test]
 fn records_of_an_entry_are_read_from_anywhere() {
     let mut replica = Replica::new();
@@ -81,8 +81,8 @@ fn records_of_an_entry_are_read_from_anywhere() {
     assert!(all.iter().map(|(_, text)| text.clone()).eq(values.map(text)));
     assert!(all.is_sorted_by(|(one, _), (other, _)| one < other));
     assert!(newest(&replica).iter().eq(all.iter().rev().map(|(sequence, _)| sequence)));
-    // One row each has the records before the first transaction, those of that transaction, those
-    // of the last transaction, and those of the next entry. Two rows are between the transactions.
+    // There are six rows: one before the first transaction, one of that transaction, two between
+    // the transactions, one of the last transaction, and one of the next entry.
     assert_eq!(rows(&replica), 6);
     for (place, (sequence, _)) in all.iter().enumerate() {
         assert_eq!(records(&replica, Some(Position::At(*sequence))), all[place..]);
@@ -114,8 +114,9 @@ fn records_of_an_entry_are_read_from_anywhere() {
     assert_eq!(rows(&replica), 0);
 }
 
-/// Goal: a time finds the first record that is not older. Method: every second of a history with
-/// rows of several records, compared with a linear search, before and after a trim.
+/// Goal: a search by time finds the first record that is not older than the time. Method: compares
+/// the search with a linear search for every second of a history whose rows have several records,
+/// before and after a trim.
 #[test]
 fn a_time_finds_its_first_record() {
     let mut replica = Replica::new();

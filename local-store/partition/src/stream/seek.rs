@@ -1,7 +1,8 @@
-//! Finds the position of a time in a shard. `stream` reads records from that position.
+//! Search for the position of a time in a shard. The module `stream` reads records from that
+//! position.
 //!
 //! The time of log entries never decreases, so a binary search over log indexes finds the position
-//! with at most 64 seeks, however many records the shard has.
+//! with at most 64 seeks, for any number of records.
 
 use std::ops::ControlFlow;
 
@@ -14,14 +15,13 @@ use crate::stream::behind_trimmed;
 use crate::table::Table;
 use crate::table::stream::Shard;
 
-/// Returns the position of the first record of a shard that was made at `time` or later; `None` if
-/// there is none. Records carry their time in whole seconds.
+/// Returns the position of the first record of a shard that was created at `time` or later; `None`
+/// if there is no such record. The creation time of a record has whole seconds.
 ///
-/// The position is inclusive. The record may be preceded by records of the same log entry that were
-/// trimmed.
+/// The position is inclusive. Earlier records of the same log entry may have been trimmed.
 ///
 /// # Errors
-/// When the storage cannot be read or holds damaged records.
+/// When the storage cannot be read or contains damaged records.
 pub fn find_first_since(
     view: &dyn View,
     table: &Table,

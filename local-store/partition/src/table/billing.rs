@@ -20,14 +20,14 @@ pub enum Billing {
 }
 
 /// Returns the number of partitions of a new table: enough for the throughput of a provisioned
-/// table, and four for an on-demand table. For any throughput in a log entry, the result is at most
-/// [`PARTITIONS_MAX`].
+/// table, and four for an on-demand table. The result is at most [`PARTITIONS_MAX`], whatever
+/// throughput a log entry contains.
 #[must_use]
 pub fn partition_count(billing: Billing) -> u32 {
     let for_throughput = match billing {
         Billing::OnDemand => u64::from(ON_DEMAND_PARTITIONS),
         Billing::Provisioned { read_units, write_units } => {
-            // read/3000 + write/1000, rounded up once, in integers.
+            // Computes read/3000 + write/1000 in integers, and rounds up only once.
             let for_reads = read_units.saturating_mul(PARTITION_WRITE_UNITS);
             let for_writes = write_units.saturating_mul(PARTITION_READ_UNITS);
             for_reads

@@ -1,6 +1,6 @@
 //! Numbers that identify a table and its parts.
 //!
-//! The machine assigns them.
+//! The state machine assigns these numbers.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! Secondary indexes: definitions and build status.
 //!
-//! An entry is a function of the item and the index alone, so an index can always be rebuilt from
-//! the table. `index::refusal` has the items that an index rejects; `index::upkeep` maintains
-//! entries when items change.
+//! An entry depends only on the item and the index, so an index can always be rebuilt from the
+//! table. `index::refusal` rejects invalid items; `index::upkeep` maintains entries when items
+//! change.
 
 use model::{IndexKeySchema, IndexKeyValues, Item, KeyAttribute, KeySchema, PrimaryKey, Token};
 use serde::{Deserialize, Serialize};
@@ -15,14 +15,14 @@ use crate::table::placement::ArcId;
 pub enum IndexKind {
     /// An index with the table's partition key and another sort key.
     Local,
-    /// Any key.
+    /// An index with any key.
     Global,
 }
 
 /// The attributes that an index projects, in addition to the keys of the index and of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexProjection {
-    /// None.
+    /// No further attributes.
     KeysOnly,
     /// These attributes.
     Include(Vec<String>),
@@ -33,14 +33,14 @@ pub enum IndexProjection {
 /// The definition of an index, from a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexDefinition {
-    /// Its name, unique in its table.
+    /// The index's name, unique in its table.
     pub name: String,
-    /// Local or global.
+    /// Whether the index is local or global.
     pub kind: IndexKind,
-    /// The key schema. That of a local index has the table's partition key, and always one sort key
+    /// The key schema. A local index has the table's partition key and exactly one sort key
     /// attribute.
     pub key_schema: IndexKeySchema,
-    /// The attributes that the index's entries hold.
+    /// The attributes that the index's entries contain.
     pub projection: IndexProjection,
     /// Read and write capacity units of a global index of a provisioned table.
     pub throughput: Option<(u64, u64)>,
@@ -49,10 +49,10 @@ pub struct IndexDefinition {
 /// The status of an index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexStatus {
-    /// Writes maintain the index. The items up to the cursor that are older than the index have
-    /// their entries, too.
+    /// The index is being built, and writes already maintain it. Items that are older than the
+    /// index have their entries up to the cursor.
     Creating {
-        /// The item key after which building continues; `None` at the start.
+        /// The key of the item after which building continues; `None` at the start.
         cursor: Option<Vec<u8>>,
     },
     /// The index has an entry for each item that has the index's key attributes.
@@ -68,7 +68,7 @@ pub enum IndexStatus {
 
 impl IndexStatus {
     /// Returns how close the status is to active. The arc with the least progress determines the
-    /// status of the index for the whole ring, so an index is not used if any arc is deleting it.
+    /// status of the index for the entire ring, so an index is not used if any arc is deleting it.
     pub(crate) fn progress(&self) -> u8 {
         match self {
             Self::Deleting => 0,
@@ -84,16 +84,16 @@ impl IndexStatus {
 pub struct SecondaryIndex {
     /// The number of the index. An index that is deleted and recreated has a new number.
     pub number: IndexNumber,
-    /// Its definition.
+    /// The index's definition.
     pub definition: IndexDefinition,
-    /// Its status.
+    /// The index's status.
     pub status: IndexStatus,
 }
 
 /// A change of the indexes of an existing table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexChange {
-    /// Creates an index, to be built from the items.
+    /// Creates an index, which is then built from the table's items.
     Create(IndexDefinition),
     /// Deletes the index with this name.
     Delete(String),
@@ -101,8 +101,8 @@ pub enum IndexChange {
     Throughput(String, (u64, u64)),
 }
 
-/// One entry of an index that a write put, replaced or removed. If the index key of an item
-/// changed, the write has two such values: one for the removed entry and one for the new entry.
+/// The change of one index entry: a write put, replaced or removed it. If a write changes the index
+/// key of an item, it has two changes: one for the removed entry and one for the new entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexWrite {
     /// The index.
@@ -125,7 +125,7 @@ pub struct IndexKey {
 }
 
 impl IndexDefinition {
-    /// Returns whether entries hold an attribute, given the table's key.
+    /// Returns whether the index's entries contain an attribute, given the table's key.
     #[must_use]
     pub fn projects(&self, table: &KeySchema, attribute: &str) -> bool {
         match &self.projection {
@@ -151,7 +151,7 @@ impl IndexDefinition {
         self.key_schema.attributes().chain(table.attributes().filter(others))
     }
 
-    /// Returns the part of an item that an entry holds.
+    /// Returns the attributes of an item that the index projects.
     pub(crate) fn project(&self, table: &KeySchema, item: &Item) -> Item {
         let mut entry = item.clone();
         if self.projection != IndexProjection::All {
@@ -173,7 +173,7 @@ impl SecondaryIndex {
         self.status != IndexStatus::Deleting
     }
 
-    /// Returns whether the index still lacks entries. Such an index cannot be read.
+    /// Returns whether the index is being built. Such an index may lack entries and cannot be read.
     #[must_use]
     pub fn is_being_built(&self) -> bool {
         matches!(self.status, IndexStatus::Creating { .. } | IndexStatus::Delivering { .. })

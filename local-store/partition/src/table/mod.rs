@@ -1,6 +1,6 @@
 //! A table: its schema, its partitions and its streams, but not its items.
 //!
-//! The module has only types. Other modules change tables and store their data.
+//! This module contains only types. Other modules change tables and store their data.
 
 pub(crate) mod billing;
 pub(crate) mod identifiers;
@@ -30,44 +30,46 @@ use crate::table::token_range::TokenRange;
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
-    /// Its id.
+    /// The table's id.
     pub id: TableId,
-    /// Its name.
+    /// The table's name.
     pub name: TableName,
-    /// Its key.
+    /// The table's key schema.
     pub key_schema: KeySchema,
-    /// Its billing mode.
+    /// The table's billing mode.
     pub billing: Billing,
     /// The time at which the table was created.
     pub created_at: EpochMillis,
     /// Whether `DeleteTable` is rejected.
     pub deletion_protection: bool,
-    /// Its partitions, by first token. In a ring of several arcs, a table that was read from one
-    /// arc has only the partitions of that arc.
+    /// The table's partitions, in the order of their first tokens. In a ring of several arcs, a
+    /// table that was read from one arc has only the partitions of that arc.
     pub partitions: Vec<Partition>,
-    /// The number of the next partition.
+    /// The number that the next new partition will get.
     pub next_partition: u32,
-    /// Its streams, oldest first: at most one stream is enabled, and it is the last one in the
-    /// list. A disabled stream can be read until its records are trimmed.
+    /// The table's streams, oldest first. Only the last stream can be enabled. A disabled stream
+    /// can be read until its records are trimmed.
     pub streams: Vec<Stream>,
-    /// The number of the next shard.
+    /// The number that the next new shard will get.
     pub next_shard: u32,
-    /// Its TTL setting.
+    /// The table's TTL setting.
     pub time_to_live: TimeToLive,
-    /// Its secondary indexes, oldest first, including those that are being built or removed.
+    /// The table's secondary indexes, oldest first, including indexes that are being built or
+    /// removed.
     pub indexes: Vec<SecondaryIndex>,
-    /// The number of the next index.
+    /// The number that the next new index will get.
     pub next_index: u32,
-    /// Its options: class, tags, policies, throughput settings and others.
+    /// The table's options: class, tags, policies, throughput settings and others.
     pub options: TableOptions,
-    /// The arcs of its parts. Stored separately, and never sent with the table.
+    /// The arcs of the table's parts. The placement is stored separately, and never sent with the
+    /// table.
     #[serde(skip)]
     pub placement: Placement,
-    /// Whether some arc has not adopted the current definition yet, because the table is being
-    /// created or updated.
+    /// Whether at least one arc has not adopted the current definition yet, because the table is
+    /// being created or updated.
     #[serde(skip)]
     pub is_behind: bool,
-    /// Whether some arc does not have the table yet. Such a table accepts no items.
+    /// Whether at least one arc does not have the table yet. Such a table accepts no items.
     #[serde(skip)]
     pub is_partial: bool,
 }
@@ -81,7 +83,7 @@ impl Table {
             .saturating_sub(1)
     }
 
-    /// Returns the tokens of the partition at an index; `None` after the last one.
+    /// Returns the token range of the partition at an index; `None` if there is no such partition.
     #[must_use]
     pub fn token_range(&self, partition: usize) -> Option<TokenRange> {
         let first = self.partitions.get(partition)?.first_token;
@@ -103,8 +105,8 @@ impl Table {
         self.streams.last().filter(|stream| stream.disabled_at.is_none())
     }
 
-    /// Returns the table without the data that differs from arc to arc: its partitions, and the
-    /// shards of its streams. Together these may be too large for one log entry.
+    /// Returns the table without its partitions and the shards of its streams, which differ from
+    /// arc to arc. With them, the table may be too large for one log entry.
     #[must_use]
     pub fn definition(&self) -> Self {
         let stream = self.enabled_stream().map(|stream| Stream {
@@ -130,7 +132,7 @@ impl Table {
         self.indexes.iter().find(|index| index.definition.name == name)
     }
 
-    /// Returns `CREATING`, `UPDATING` or `ACTIVE`.
+    /// Returns the table's status in the API: `CREATING`, `UPDATING` or `ACTIVE`.
     #[must_use]
     pub fn status_text(&self) -> &'static str {
         match (self.is_behind, self.is_partial) {

@@ -9,7 +9,7 @@ use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
-/// The separator between an owner and a name; DynamoDB allows it in neither.
+/// The separator between an owner and a name. It cannot occur in either of them.
 const SEPARATOR: char = '/';
 
 /// The name of a table. It dereferences to the name without the owner.
@@ -18,20 +18,21 @@ const SEPARATOR: char = '/';
 pub struct TableName(String);
 
 impl TableName {
-    /// Creates the table name `name` of an owner. An empty owner stands for the store itself.
+    /// Creates the table name `name` of an owner. If `owner` is empty, the store itself owns the
+    /// table.
     #[must_use]
     pub fn new(owner: &str, name: &str) -> Self {
         if owner.is_empty() { Self(name.to_owned()) } else { Self(format!("{owner}/{name}")) }
     }
 
-    /// Returns the name that is unique in the catalogue: with its owner as prefix, unless the store
-    /// owns the table.
+    /// Returns the name that is unique in the catalogue: the owner and the name. A name that the
+    /// store itself owns has no prefix.
     #[must_use]
     pub fn whole(&self) -> &str {
         &self.0
     }
 
-    /// Returns the owner; empty for the store itself.
+    /// Returns the owner of the table; an empty string for the store itself.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.0.rsplit_once(SEPARATOR).map_or("", |(owner, _)| owner)

@@ -1,6 +1,5 @@
-//! Options of a table: class, encryption, tags, a resource policy, limits of throughput,
-//! point-in-time recovery, and the history of its throughput. No option changes how items are
-//! processed.
+//! Options of a table: class, encryption, tags, resource policy, throughput limits, point-in-time
+//! recovery, and the history of its throughput. No option changes how items are processed.
 //!
 //! Sources: AWS, "UpdateTable", "Warm throughput", "Quotas: decreasing provisioned throughput".
 
@@ -15,8 +14,8 @@ use crate::table::billing::Billing;
 const ON_DEMAND_WARM: Units = Units { read: 12_000, write: 4_000 };
 /// Milliseconds of a day; the days for throughput decreases begin at 00:00 UTC.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// Error text for a policy that differs from the policy that the request expected.
-pub const POLICY_CHANGED: &str = "the resource policy is not the expected one";
+/// The error message for a policy that differs from the policy that the request expected.
+pub const POLICY_CHANGED: &str = "the resource policy differs from the expected policy";
 
 /// Reads and writes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +38,7 @@ pub struct OnDemandLimit {
 /// The options of an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexOptions {
-    /// Its limit of on-demand throughput.
+    /// The index's limit of on-demand throughput.
     pub on_demand_limit: OnDemandLimit,
     /// The warm throughput that was requested; see [`TableOptions::warm`].
     pub warm: Units,
@@ -48,9 +47,9 @@ pub struct IndexOptions {
 /// A resource policy, which is stored but not enforced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourcePolicy {
-    /// Its JSON.
+    /// The policy's JSON.
     pub text: String,
-    /// Its revision, which grows with every change.
+    /// The policy's revision, which increases with every change.
     pub revision: u64,
 }
 
@@ -72,15 +71,15 @@ pub struct TableOptions {
     pub encryption_key: Option<String>,
     /// The limit of on-demand throughput.
     pub on_demand_limit: OnDemandLimit,
-    /// Warm throughput, which the table sustains immediately; it only grows.
+    /// Warm throughput, which the table sustains immediately. It never decreases.
     pub warm: Units,
-    /// Options of its global indexes, by index name.
+    /// Options of the table's global indexes, by index name.
     pub indexes: BTreeMap<String, IndexOptions>,
-    /// Its tags.
+    /// The table's tags.
     pub tags: BTreeMap<String, String>,
-    /// Its resource policy.
+    /// The table's resource policy.
     pub policy: Option<ResourcePolicy>,
-    /// The revision of its latest policy, which may have been deleted.
+    /// The revision of the table's latest policy, which may have been deleted.
     pub latest_policy_revision: u64,
     /// Point-in-time recovery, if it is enabled.
     pub recovery: Option<Recovery>,
@@ -90,7 +89,7 @@ pub struct TableOptions {
     pub increased_at: Option<EpochMillis>,
     /// The time at which the table's provisioned throughput was last decreased.
     pub decreased_at: Option<EpochMillis>,
-    /// The number of decreases on the day of `decreased_at`.
+    /// The number of decreases of provisioned throughput on the UTC day of `decreased_at`.
     pub decreases: u32,
 }
 
@@ -99,7 +98,7 @@ pub struct TableOptions {
 pub enum OptionChange {
     /// Sets whether the class is for infrequent access.
     Class(bool),
-    /// Sets the ARN of the KMS key, or none.
+    /// Sets the ARN of the KMS key; `None` for a key that AWS owns.
     Encrypt(Option<String>),
     /// Changes the on-demand limit of the table or of an index: `None` leaves a value unchanged,
     /// `Some(None)` removes it.
@@ -124,16 +123,16 @@ pub enum OptionChange {
     Tag(BTreeMap<String, String>),
     /// Removes tags.
     Untag(Vec<String>),
-    /// Replaces the expected policy.
+    /// Replaces the resource policy if it is the expected policy.
     PutPolicy {
-        /// Its JSON.
+        /// The policy's JSON.
         text: String,
-        /// The policy that must exist.
+        /// The policy that the table must have before the change.
         expected: ExpectedPolicy,
     },
-    /// Deletes the expected policy.
+    /// Deletes the resource policy if it is the expected policy.
     DeletePolicy {
-        /// The policy that must exist.
+        /// The policy that the table must have before the change.
         expected: ExpectedPolicy,
     },
     /// Enables point-in-time recovery with a recovery period in days, or disables it.
@@ -143,7 +142,7 @@ pub enum OptionChange {
 /// The policy that a change expects to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExpectedPolicy {
-    /// Any policy, or none.
+    /// Any policy, or no policy.
     Any,
     /// No policy.
     Absent,
@@ -179,7 +178,7 @@ impl TableOptions {
             (Billing::OnDemand, _) => ON_DEMAND_WARM,
             (Billing::Provisioned { .. }, Some((read, write))) => Units { read, write },
             (Billing::Provisioned { read_units, write_units }, None) => {
-                // A table that was on demand before keeps the warm throughput of an on-demand
+                // A table that was on-demand earlier keeps the warm throughput of an on-demand
                 // table.
                 let kept = self.on_demand_at.map_or_else(Units::default, |_| ON_DEMAND_WARM);
                 Units { read: read_units.max(kept.read), write: write_units.max(kept.write) }
@@ -188,7 +187,7 @@ impl TableOptions {
         Units { read: asked.read.max(least.read), write: asked.write.max(least.write) }
     }
 
-    /// Returns how often provisioned throughput was decreased on the current UTC day.
+    /// Returns the number of decreases of provisioned throughput on the current UTC day.
     #[must_use]
     pub fn decreases_today(&self, now: EpochMillis) -> u32 {
         match self.decreased_at {
@@ -224,7 +223,8 @@ impl TableOptions {
         }
     }
 
-    /// Applies a change, or rejects it with [`POLICY_CHANGED`].
+    /// Applies a change. Returns the error [`POLICY_CHANGED`] if the policy is not the expected
+    /// one.
     pub(crate) fn apply(&mut self, change: OptionChange, now: EpochMillis) -> Result<(), String> {
         match change {
             OptionChange::Class(is_infrequent) => self.infrequent_access = Some(is_infrequent),
@@ -249,7 +249,8 @@ impl TableOptions {
             OptionChange::Untag(keys) => self.tags.retain(|key, _| !keys.contains(key)),
             OptionChange::PutPolicy { text, expected } => {
                 self.check_policy(expected)?;
-                // Like DynamoDB's, the revision looks like a time in milliseconds. It always grows.
+                // As in DynamoDB, the revision looks like a time in milliseconds. It always
+                // increases.
                 self.latest_policy_revision = now.0.max(self.latest_policy_revision + 1);
                 self.policy = Some(ResourcePolicy { text, revision: self.latest_policy_revision });
             }

@@ -1,6 +1,6 @@
 //! A partition: a token range of a table, and its unfinished split.
 //!
-//! `split` performs the split.
+//! The module `split` performs splits.
 
 use model::Token;
 use serde::{Deserialize, Serialize};
@@ -8,23 +8,25 @@ use serde::{Deserialize, Serialize};
 use crate::table::identifiers::{PartitionNumber, ShardNumber};
 use crate::table::placement::{ArcId, Placement};
 
-/// The most partitions of one table in one arc. The table's description contains all of them and is
-/// rewritten whenever the table changes, and each partition has an open shard.
+/// The maximum number of partitions of one table in one arc. The table's description contains all
+/// of them and is rewritten whenever the table changes, and each partition has an open shard.
 pub const PARTITIONS_MAX: usize = 1024;
 
-/// A token range of a table: from its first token (inclusive) to the next partition's (exclusive).
+/// A token range of a table: from its first token (inclusive) to the next partition's first token
+/// (exclusive).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
-    /// Its number. A split replaces the partition by two partitions with new numbers.
+    /// The partition's number. A split replaces the partition with two partitions that have new
+    /// numbers.
     pub number: PartitionNumber,
-    /// Its first token, inclusive.
+    /// The partition's first token, inclusive.
     pub first_token: Token,
-    /// The stream shard for its new records, if the table has an enabled stream.
+    /// The stream shard for the partition's new records, if the table has an enabled stream.
     pub shard: Option<ShardNumber>,
-    /// Its unfinished split, if there is one.
+    /// The partition's unfinished split, if there is one.
     pub split: Option<Split>,
-    /// The partition's size in bytes when a split last found only one partition key in it, which
-    /// cannot be divided; 0 if that never happened.
+    /// The partition's size in bytes when a split last found only one partition key, which cannot
+    /// be divided; 0 if no split has failed for this reason.
     pub indivisible_bytes: u64,
 }
 
@@ -49,8 +51,8 @@ pub enum SplitPoint {
 pub struct Split {
     /// The first token of the upper part, once the token is known.
     pub at: Option<Token>,
-    /// The number of the partition that will hold the lower part. The statistics under this number
-    /// already contain the items counted so far.
+    /// The number of the partition that will contain the lower part. The statistics under this
+    /// number already include the items that were counted.
     pub lower: PartitionNumber,
     /// The key of the last item that was counted; `None` before the first item.
     pub(crate) cursor: Option<Vec<u8>>,

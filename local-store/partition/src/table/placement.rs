@@ -1,8 +1,8 @@
 //! Placement: the arc of each part of a table.
 //!
 //! An arc is one consensus group: one log, one machine. When a table is created, its tokens are
-//! divided into stretches, one for each initial partition, and the stretches are assigned to the
-//! arcs round-robin. A partition is entirely in one arc, and the two that it splits into are in the
+//! divided into ranges, one for each initial partition, and the ranges are assigned to the arcs
+//! round-robin. A partition is entirely in one arc, and its successors after a split are in the
 //! same arc. Therefore all records of a stream shard come from one log. The first arc decides the
 //! table's definition; the other arcs adopt it, version by version. See
 //! `docs/decisions/0007-several-arcs.md`.
@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::identifiers::TableId;
 
-/// The most arcs of a ring. Each arc adds a state to every node, and more arcs than CPU cores do
-/// not increase throughput.
+/// The maximum number of arcs in a ring. Each arc adds a state to every node, and more arcs than
+/// CPU cores do not increase throughput.
 pub const ARCS_MAX: u32 = 16;
 /// Size of each arc's range of partition and shard numbers: arc 2 counts from 200,000,000, so that
 /// no two arcs assign the same number.
@@ -28,7 +28,8 @@ const NUMBERS_PER_ARC: u32 = 100_000_000;
 pub struct ArcId(pub u32);
 
 impl ArcId {
-    /// The first arc, which decides the definitions of tables; the only arc of a ring of one.
+    /// The first arc, which decides the definitions of tables. In a ring of one arc, it is the only
+    /// arc.
     pub const FIRST: Self = Self(0);
 
     /// Returns the first number that the arc assigns to a partition or a shard.
@@ -49,12 +50,12 @@ impl fmt::Display for ArcId {
     }
 }
 
-/// The arc of a machine, and the number of arcs of its ring.
+/// The arc of a machine, and the number of arcs in its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArcPosition {
     /// The arc.
     pub arc: ArcId,
-    /// The number of arcs of the ring: 1 to [`ARCS_MAX`].
+    /// The number of arcs in the ring: 1 to [`ARCS_MAX`].
     pub arcs: u32,
 }
 
@@ -65,7 +66,7 @@ impl Default for ArcPosition {
     }
 }
 
-/// Tokens of a table that are in one arc: from `first` to the next stretch's `first`, exclusive.
+/// Tokens of a table that are in one arc: from `first` to the next range's `first`, exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementRange {
     /// The first token, inclusive.
@@ -74,12 +75,13 @@ pub struct PlacementRange {
     pub arc: ArcId,
 }
 
-/// The placement of a table. By default, the whole table is in the first arc.
+/// The placement of a table. By default, the entire table is in the first arc.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// The version of the definition, which grows with each change; always 0 in a ring of one arc.
+    /// The version of the definition, which increases with each change; always 0 in a ring of one
+    /// arc.
     pub version: u64,
-    /// Stretches by their first tokens, beginning with 0; empty if the whole table is in the first
+    /// Ranges by their first tokens, beginning with 0; empty if the entire table is in the first
     /// arc.
     pub ranges: Vec<PlacementRange>,
 }
@@ -108,14 +110,14 @@ impl Placement {
         self.ranges.get(next.checked_sub(1)?)
     }
 
-    /// Returns the last token, inclusive, of the stretch that contains a token.
+    /// Returns the last token, inclusive, of the range that contains a token.
     #[must_use]
     pub fn end_of(&self, token: Token) -> Token {
         let next = self.ranges.partition_point(|stretch| stretch.first <= token);
         self.ranges.get(next).map_or(Token(u64::MAX), |next| Token(next.first.0.saturating_sub(1)))
     }
 
-    /// Returns the arcs that hold a part of the table, each once.
+    /// Returns the arcs that store a part of the table, each arc once.
     #[must_use]
     pub fn arcs(&self) -> Vec<ArcId> {
         let mut arcs: Vec<ArcId> = self.ranges.iter().map(|stretch| stretch.arc).collect();
@@ -124,7 +126,7 @@ impl Placement {
         if arcs.is_empty() { vec![ArcId::FIRST] } else { arcs }
     }
 
-    /// Returns the number of stretches that are in an arc, and the number of all stretches.
+    /// Returns the number of ranges that are in an arc, and the number of all ranges.
     pub(crate) fn share_of(&self, arc: ArcId) -> (usize, usize) {
         if self.ranges.is_empty() {
             return (usize::from(arc == ArcId::FIRST), 1);

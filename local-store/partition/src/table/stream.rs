@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 use crate::entry::sequence::Sequence;
 use crate::table::identifiers::ShardNumber;
 
-/// A table's stream, from enabling it to disabling it.
+/// A table's stream, from the time when it is enabled to the time when it is disabled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stream {
-    /// The enabling time as text; part of the ARN. Labels increase from stream to stream of one
-    /// table.
+    /// The time at which the stream was enabled, as a string; part of the ARN. Each new stream of a
+    /// table has a greater label.
     pub label: String,
-    /// The images that records carry.
+    /// The item images that records contain.
     pub view_type: StreamViewType,
     /// The time at which the stream was enabled.
     pub created_at: EpochMillis,
     /// The time at which the stream was disabled.
     pub disabled_at: Option<EpochMillis>,
-    /// Its shards, parents before children.
+    /// The stream's shards, parents before children.
     pub shards: Vec<Shard>,
 }
 
 /// A part of a stream: the records of one partition over some hours.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
-    /// Its number.
+    /// The shard's number.
     pub number: ShardNumber,
-    /// `shardId-<20 digits of milliseconds>-<8 hexadecimal digits>`.
+    /// The shard's id: `shardId-<20 digits of milliseconds>-<8 hexadecimal digits>`.
     pub id: String,
-    /// The id of the parent: the shard whose records precede those of this shard.
+    /// The id of the parent: the shard whose records precede the records of this shard.
     pub parent: Option<String>,
     /// The first sequence for which the shard accepts records.
     pub first: Sequence,

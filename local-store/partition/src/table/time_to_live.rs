@@ -4,28 +4,29 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A table's TTL setting. Enabling it indexes the existing items step by step.
+/// A table's TTL setting. After TTL is enabled, existing items get their expiry entries step by
+/// step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimeToLive {
-    /// Nothing expires.
+    /// TTL is disabled: items do not expire.
     #[default]
     Disabled,
-    /// Writes maintain the expiry entries. Older items up to the cursor have their expiry entries,
-    /// too.
+    /// TTL is being enabled, and writes already maintain the expiry entries. Older items have their
+    /// expiry entries up to the cursor.
     Enabling {
-        /// The attribute that holds the time.
+        /// The attribute that contains the expiry time.
         attribute: String,
-        /// The item key after which indexing continues; `None` at the start.
+        /// The key of the item after which indexing continues; `None` at the start.
         cursor: Option<Vec<u8>>,
     },
-    /// Items expire.
+    /// TTL is enabled: items expire.
     Enabled {
-        /// The attribute that holds the time.
+        /// The attribute that contains the expiry time.
         attribute: String,
     },
     /// Items no longer expire, and the expiry entries are being removed.
     Disabling {
-        /// The attribute that held the time.
+        /// The attribute that contained the expiry time.
         attribute: String,
     },
 }
@@ -40,7 +41,7 @@ impl TimeToLive {
         }
     }
 
-    /// Returns `ENABLING`, `ENABLED`, `DISABLING` or `DISABLED`.
+    /// Returns the status in the API: `ENABLING`, `ENABLED`, `DISABLING` or `DISABLED`.
     #[must_use]
     pub fn status(&self) -> &'static str {
         match self {

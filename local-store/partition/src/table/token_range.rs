@@ -19,11 +19,11 @@ impl TokenRange {
         Some(Token(self.first.0 + below + 1))
     }
 
-    /// The whole ring.
+    /// The range of all tokens.
     pub const ALL: Self = Self { first: Token(0), last: Token(u64::MAX) };
 
     /// Returns segment `segment` of `total` of a parallel scan. The segments of one total cover the
-    /// ring without gaps or overlaps. `segment` is below `total`.
+    /// ring without gaps or overlaps. `segment` must be below `total`.
     #[must_use]
     pub fn segment(segment: u32, total: u32) -> Self {
         let bound = |position: u64| (u128::from(position) << 64) / u128::from(total.max(1));

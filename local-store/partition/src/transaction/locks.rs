@@ -1,6 +1,6 @@
 //! The items that transactions over several arcs have locked in this arc.
 //!
-//! The locks are in memory; a restart restores them from the state.
+//! The locks are in memory. A restarted replica restores them from the stored state.
 
 use std::collections::BTreeMap;
 
@@ -49,16 +49,17 @@ impl Locks {
         self.0.get(&item::encode(write.table, &write.key))
     }
 
-    /// Returns whether an attempt at the same request, this one or another, has locked one of the
-    /// items.
+    /// Returns whether an attempt at the same request has locked one of the items: this attempt or
+    /// another one.
     pub(crate) fn are_of_the_same_request(&self, id: TransactionId, operations: &[Write]) -> bool {
         let mut holders = operations.iter().filter_map(|write| self.holder(write));
         holders.any(|holder| holder.has_token_of(id))
     }
 
-    /// Returns the cancellation reasons if an operation's item is locked; `None` if none is.
+    /// Returns the cancellation reasons of the operations if at least one of their items is locked;
+    /// `None` otherwise.
     pub(crate) fn conflicts(&self, operations: &[Write]) -> Option<Vec<CancellationReason>> {
-        // Fast path: usually nothing is locked, so the keys need not be encoded.
+        // Fast path: usually no item is locked, so the keys need not be encoded.
         if self.0.is_empty() {
             return None;
         }

@@ -29,9 +29,10 @@ use crate::storage::{ReadError, View};
 use crate::transaction::locks::Locks;
 use crate::write;
 
-/// The most tokens that one command forgets, so that no batch becomes too large.
+/// The maximum number of expired tokens that one command deletes, so that no batch becomes too
+/// large.
 const FORGOTTEN_MAX: usize = 1000;
-/// DynamoDB's text for a transaction that is too large.
+/// DynamoDB's message for a transaction that is too large.
 pub const TRANSACTION_TOO_LARGE: &str = "Transaction payload size cannot exceed 4 MB";
 
 /// Applies a transaction, unless an earlier transaction with the same token was applied.
@@ -108,8 +109,8 @@ pub(crate) fn attempt_all(
     Ok(Ok(writes))
 }
 
-/// Returns the result of the transaction with this token if it was applied here and is still
-/// remembered, or `TokenMismatch` if the token belongs to another transaction.
+/// Returns the result of the transaction with this token, if this arc has applied it and the token
+/// has not expired. Returns `TokenMismatch` if the token belongs to another transaction.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -122,7 +123,7 @@ pub fn find_result(
     find_token_result(view, now, token, fingerprint(&transaction.operations)?)
 }
 
-/// Does the same as [`find_result`] by token and fingerprint.
+/// Does the same as [`find_result`] for a token and a fingerprint.
 pub(crate) fn find_token_result(
     view: &dyn View,
     now: EpochMillis,
@@ -132,7 +133,8 @@ pub(crate) fn find_token_result(
     Ok(remembered(view, now, token)?.map(|known| repeat(&known, fingerprint)))
 }
 
-/// Returns whether a transaction with this token was applied here and is still remembered.
+/// Returns whether this arc has applied a transaction with this token and the token has not
+/// expired.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -148,8 +150,7 @@ fn remembered(
     Ok(request_token::read(view, token)?.filter(|known| now < known.expires_at))
 }
 
-/// Remembers the result of the transaction with a token. Replaces an expired result of the same
-/// token.
+/// Stores the result of the transaction with a token. Replaces an expired result of the same token.
 pub(crate) fn record_token_result(
     overlay: &mut Overlay<'_>,
     now: EpochMillis,
@@ -182,7 +183,7 @@ pub fn fingerprint(operations: &[Write]) -> Result<u128, ReadError> {
     Ok(xxhash_rust::xxh3::xxh3_128(&bytes))
 }
 
-/// Forgets the next expired tokens. Returns whether there are more.
+/// Deletes the next expired tokens. Returns whether more expired tokens remain.
 pub(crate) fn forget_tokens(
     overlay: &mut Overlay<'_>,
     now: EpochMillis,
@@ -195,7 +196,7 @@ pub(crate) fn forget_tokens(
     Ok(more)
 }
 
-/// Returns whether a token has expired.
+/// Returns whether there are expired tokens to delete.
 ///
 /// # Errors
 /// When the storage cannot be read.

@@ -1,4 +1,5 @@
-//! Transactions are atomic and applied once, and the sum of a bank never changes.
+//! Tests that transactions are atomic and applied once, and that the sum of a bank's accounts never
+//! changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +26,8 @@ fn operation(command: Command) -> Write {
     }
 }
 
-/// Moves an amount from one account to another, if the first has enough.
+/// Returns a transfer from one account to another, with the condition that the first account has
+/// enough money.
 fn transfer(from: u8, to: u8, value: u8, token: Option<String>) -> Command {
     let mut take = operation(add(from, 0));
     take.action = WriteAction::Update(parse_update("SET n = n - :v", &mut amount(value)).unwrap());
@@ -56,7 +58,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// Method: each entry has a group of transfers. Some are cancelled for lack of money, and some
-    /// are sent twice with a token. The sum stays constant, and the stream has each change once.
+    /// are sent twice with a token. The sum must stay constant, and the stream must have each
+    /// change once.
     #[test]
     fn transfers_keep_the_sum(groups in prop::collection::vec(prop::collection::vec(
         (0..ACCOUNTS, 1..ACCOUNTS, 1u8..15, prop::option::of(0u8..3)), 1..5), 1..15)) {
@@ -114,7 +117,7 @@ fn a_failed_operation_changes_nothing_and_every_reason_is_returned() {
         ),
         "{reasons:?}"
     );
-    // Only the machine's own state, under the key `[1]`, has changed. The token can be used again.
+    // Only the machine's own state, under the key `[1]`, has changed. The token can be reused.
     let without_state = |mut all: BTreeMap<Vec<u8>, Vec<u8>>| {
         all.remove(&vec![1]);
         all
@@ -150,7 +153,7 @@ fn a_token_applies_a_transaction_once_in_ten_minutes() {
         |replica: &Replica, at| has_expired_tokens(&replica.storage, EpochMillis(START + at));
     assert_eq!(has_expired(&replica, life - 1), Ok(false));
     assert_eq!(has_expired(&replica, life), Ok(true));
-    // After ten minutes the token can be used again, even if the machine has not forgotten it yet.
+    // After ten minutes the token can be reused, even if the machine has not deleted it yet.
     assert!(matches!(send(&mut replica, 6, life, 4), Reply::Transacted { repeated: false, .. }));
     assert_eq!(has_expired(&replica, life), Ok(false));
     let forgotten = replica.apply(7, &entry(2 * life, vec![Command::ForgetTokens]));

@@ -1,16 +1,17 @@
 //! Transactions over several arcs: two-phase commit, with the decision in the log of one arc.
 //!
 //! Each arc **prepares** its operations: it evaluates them, stores the resulting items, and locks
-//! them. Until the transaction has ended in this arc, every other write of these items gets a
-//! conflict. When all arcs have prepared, the transaction's **home** arc **decides**. The first
-//! decision is final, even if several nodes ask for one. The client's request token is stored with
-//! it. Then each arc **finishes**: it applies or discards what it prepared. At the decision all
-//! items are locked, so transactions and single writes have one order (two-phase locking).
+//! them. Until the transaction has ended in this arc, every other write of these items is rejected
+//! with a conflict. When all arcs have prepared, the transaction's **home** arc **decides**. The
+//! first decision is final, even if several nodes request a decision. The client's request token is
+//! stored with the decision. Then each arc **finishes**: it applies or discards the prepared
+//! operations. All items are locked at the time of the decision, so transactions and single writes
+//! are serializable (two-phase locking).
 //!
-//! The server recovers an abandoned transaction: it asks the home arc to abort it, gets the final
-//! decision, and finishes it. Late messages change nothing: an arc does not prepare a transaction
-//! that has ended, and does not commit one that is older than a minute. For that minute, the arc
-//! remembers ended transactions. Each arc uses only its own time.
+//! The server recovers an abandoned transaction: it requests an abort from the home arc, receives
+//! the final decision, and finishes the transaction. Late messages change nothing: an arc does not
+//! prepare a transaction that has ended, and does not commit one that is older than a minute. For
+//! that minute, the arc remembers ended transactions. Each arc uses only its own time.
 
 use model::{EncodedItem, EpochMillis};
 
@@ -30,12 +31,12 @@ use crate::transaction::state::{
 use crate::transaction::{self, TRANSACTION_TOO_LARGE};
 use crate::write;
 
-/// The age in milliseconds of store time up to which a transaction may run steps that change state.
+/// The maximum age, in milliseconds of store time, at which a transaction may change state.
 const TRANSACTION_LIFE_MS: u64 = 60_000;
-/// The most records of transactions that one command forgets.
+/// The maximum number of records of ended transactions that one command deletes.
 const FORGOTTEN_MAX: usize = 1000;
-/// The most bytes of the resulting items of a transaction in one arc: they are stored as one value,
-/// and a message of a snapshot transfer must have space for this value.
+/// The maximum total size in bytes of the resulting items of a transaction in one arc. They are
+/// stored as one value, which must fit into a message of a snapshot transfer.
 const PREPARED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Returns whether a transaction is too old for a step that changes state.
@@ -44,8 +45,8 @@ fn is_old(began: EpochMillis, now: EpochMillis) -> bool {
 }
 
 /// Checks the operations of a transaction and locks their items. If that is not possible, replies
-/// with the reason. If the command is repeated, it finds the locks of the first one and replies
-/// with a conflict.
+/// with the reason. A repeated command finds the locks of the first command and replies with a
+/// conflict.
 pub(crate) fn prepare(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -55,8 +56,7 @@ pub(crate) fn prepare(
     prepare: &Prepare,
 ) -> Result<Reply, ReadError> {
     let &Prepare { id, deciding_arc, began, ref operations, return_items } = prepare;
-    // A transaction without operations has no locks, by which a repeated command could be
-    // recognised.
+    // A transaction without operations has no locks. A repeated command could not be recognised.
     if operations.is_empty() || is_old(began, now) || keys::is_finished(overlay, began, id)? {
         return Ok(Reply::TransactionOver);
     }
@@ -66,7 +66,7 @@ pub(crate) fn prepare(
         }
         return Ok(Reply::TransactionCancelled(reasons));
     }
-    // This overlay is used only to compute the results, and is then dropped.
+    // This overlay is used only to compute the results, and is then discarded.
     let mut attempt = Overlay::new(overlay);
     let mut writes =
         match transaction::attempt_all(&mut attempt, catalogue, first, now, operations)? {
@@ -111,13 +111,13 @@ pub(crate) fn decide(
     if let Some(known) = keys::read_decision(overlay, began, id)? {
         return Ok(Reply::Decided { commit: known.commit });
     }
-    // The decision about an old transaction may have been forgotten already, so such a transaction
-    // is never committed.
+    // The decision about an old transaction may have been deleted already, so an old transaction is
+    // never committed.
     let commit = commit && !is_old(began, now);
     if let Some((token, fingerprint)) = token.as_ref().filter(|_| commit) {
         if let Some(reply) = transaction::find_token_result(overlay, now, token, *fingerprint)? {
-            // Another transaction with this token was committed in between, so this transaction is
-            // aborted.
+            // Another transaction with this token was committed in the meantime, so this
+            // transaction is aborted.
             let decision = Decision { began, commit: false, participants };
             keys::write_decision(overlay, id, &decision, true)?;
             return Ok(reply);
@@ -127,16 +127,16 @@ pub(crate) fn decide(
     if mutation::is_active(Mutation::ForgetDecision) {
         return Ok(Reply::Decided { commit });
     }
-    // An aborted decision needs no delivery: each arc that has prepared the transaction asks for
-    // the decision by itself.
+    // An abort needs no delivery: each arc that has prepared the transaction requests the decision
+    // itself.
     keys::write_decision(overlay, id, &Decision { began, commit, participants }, !commit)?;
     keys::count_step(overlay)?;
     Ok(Reply::Decided { commit })
 }
 
-/// Applies or discards the operations that a transaction prepared here. A reply with the writes
-/// proves that the items were locked until now. If nothing is prepared here or the transaction has
-/// already ended, changes no item and replies `TransactionOver`.
+/// Applies or discards the operations that a transaction has prepared in this arc. A reply with the
+/// writes proves that the items were locked until now. If this arc has prepared nothing or the
+/// transaction has already ended, changes no item and replies `TransactionOver`.
 pub(crate) fn finish(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -180,8 +180,8 @@ pub(crate) fn complete_transaction(
     Ok(Reply::Done { more: false })
 }
 
-/// Forgets the next transactions that have ended everywhere and are so old that no message about
-/// them can still arrive. Returns whether there are more.
+/// Deletes the records of the next transactions that have ended in every arc and are too old for
+/// further messages about them. Returns whether more such records remain.
 pub(crate) fn forget(overlay: &mut Overlay<'_>, now: EpochMillis) -> Result<bool, ReadError> {
     let old = keys::find_old(overlay, oldest_kept(now), FORGOTTEN_MAX)?;
     let more = old.len() == FORGOTTEN_MAX;
@@ -189,12 +189,12 @@ pub(crate) fn forget(overlay: &mut Overlay<'_>, now: EpochMillis) -> Result<bool
     Ok(more)
 }
 
-/// Returns the earliest start of a transaction that is not old.
+/// Returns the earliest start time of a transaction that is not old.
 fn oldest_kept(now: EpochMillis) -> EpochMillis {
     EpochMillis(now.0.saturating_sub(TRANSACTION_LIFE_MS))
 }
 
-/// Returns whether there are transactions to forget.
+/// Returns whether there are records of ended transactions to delete.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -220,7 +220,7 @@ pub fn read_prepared_heads(
     keys::read_prepared_heads(view)
 }
 
-/// Returns the decisions of an arc that some other arc may not have finished.
+/// Returns the decisions of an arc that at least one participant may not have applied yet.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -228,10 +228,10 @@ pub fn read_incomplete(view: &dyn View) -> Result<Vec<(TransactionId, Decision)>
     keys::read_unsettled(view)
 }
 
-/// Returns the number of steps of transactions over several arcs in this arc. While the number
-/// stays the same, no such transaction locks or releases items or decides to commit here. Steps
-/// without such an effect, for example finishing a transaction that was never prepared, may not be
-/// counted.
+/// Returns the number of steps of transactions over several arcs in this arc. While this number
+/// stays the same, no transaction over several arcs locks items, releases items or decides to
+/// commit in this arc. Steps without these effects may not be counted, for example finishing a
+/// transaction that was never prepared.
 ///
 /// # Errors
 /// When the storage cannot be read.

@@ -1,4 +1,4 @@
-//! The prepared operations of a transaction in one arc: replies and size limit.
+//! Tests of the prepared operations of a transaction in one arc: replies and size limit.
 
 use model::EpochMillis;
 use model::limits::ITEM_BYTES_MAX;
@@ -30,7 +30,7 @@ fn replica() -> Replica {
     replica
 }
 
-/// Goal: the reply to the end of a transaction shows whether its items were locked until then.
+/// Goal: the reply to `Finish` shows whether the transaction's items were locked until its end.
 #[test]
 fn finishing_replies_whether_items_were_locked() {
     for commit in [false, true] {
@@ -59,7 +59,7 @@ fn finishing_replies_whether_items_were_locked() {
     }
 }
 
-/// Goal: a transactional read returns the items, and another write of them gets a conflict.
+/// Goal: a transactional read returns the items, and another write of these items gets a conflict.
 #[test]
 fn a_transactional_read_locks_its_items() {
     let mut replica = replica();

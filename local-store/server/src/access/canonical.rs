@@ -1,4 +1,4 @@
-//! The canonical text of a request, which its signature covers.
+//! The canonical request and the string to sign, which a signature covers.
 //!
 //! Source: AWS, "Create a signed AWS API request", the canonical request and the string to sign.
 
@@ -10,11 +10,11 @@ use sha2::{Digest, Sha256};
 
 use super::claim::{ALGORITHM, Claim, SIGNATURE_PARAMETER, date_text, query_parameters};
 
-/// All characters except the unreserved ones of RFC 3986, so these are percent-encoded.
+/// The characters to percent-encode: all except the unreserved characters of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const RESERVED_IN_PATH: &AsciiSet = &RESERVED.remove(b'/');
 
-/// Returns the SHA-256 of some bytes in hexadecimal digits.
+/// Returns the SHA-256 hash of the bytes in hexadecimal digits.
 pub(super) fn sha256_text(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(64);
     for byte in Sha256::digest(bytes) {
@@ -62,7 +62,7 @@ fn canonical_query(head: &Parts) -> String {
     parts.join("&")
 }
 
-/// Returns all values of a header, with single spaces.
+/// Returns the values of a header in canonical form: each run of spaces becomes one space.
 fn canonical_header(head: &Parts, name: &str) -> String {
     let values = head.headers.get_all(name).iter().map(|value| {
         let text = String::from_utf8_lossy(value.as_bytes());

@@ -1,7 +1,7 @@
-//! The signature data of a request, from its header or its query string.
+//! Parses the signature data of a request from its `Authorization` header or its query string.
 //!
-//! `signature` verifies it. Source: AWS, "Authenticating requests (AWS Signature Version 4)": the header
-//! `Authorization`, and query parameters.
+//! The module `signature` verifies the data. Source: AWS, "Authenticating requests (AWS Signature
+//! Version 4)", the header `Authorization` and the query parameters.
 
 use http::header::{AUTHORIZATION, DATE};
 use http::request::Parts;
@@ -15,25 +15,25 @@ use crate::api::error::ApiError;
 
 /// The only supported algorithm.
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// The query parameter with the signature of a presigned request, which is the only parameter that
-/// the signature does not cover.
+/// The query parameter with the signature of a presigned request. The signature covers all other
+/// parameters.
 pub(super) const SIGNATURE_PARAMETER: &str = "X-Amz-Signature";
-/// The format of times in signatures.
+/// The format of a signature's time, as a `strftime` pattern.
 const DATE_FORMAT: &str = "%Y%m%dT%H%M%SZ";
 
 /// The signature data of a request, as it was sent and not yet verified.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) access_key: String,
-    /// `<date>/<Region>/<service>/aws4_request`, as it was sent.
+    /// The credential scope `<date>/<Region>/<service>/aws4_request`, as it was sent.
     pub(super) scope: Scope,
     /// The names of the signed headers in lower case, as they were sent.
     pub(super) signed_headers: Vec<String>,
     /// The signature in hexadecimal digits, as it was sent.
     pub(super) signature: String,
     pub(super) date: Timestamp,
-    /// The number of seconds for which a presigned request is valid, as it was sent; `None` for a
-    /// header.
+    /// The number of seconds for which a presigned request is valid, as it was sent. `None` if the
+    /// signature is in a header.
     pub(super) expires: Option<String>,
     pub(super) has_session_token: bool,
 }
@@ -47,7 +47,7 @@ pub(super) struct Scope {
     pub(super) terminator: String,
 }
 
-/// Returns a time in the format of signatures.
+/// Returns a time in [`DATE_FORMAT`].
 pub(super) fn date_text(time: Timestamp) -> String {
     time.to_zoned(TimeZone::UTC).strftime(DATE_FORMAT).to_string()
 }
@@ -57,7 +57,7 @@ fn parse_date(text: &str) -> Option<Timestamp> {
     basic.and_then(|date| date.to_zoned(TimeZone::UTC).ok()).map(|zoned: Zoned| zoned.timestamp())
 }
 
-/// Returns the value of a header as text; `None` if the header is missing.
+/// Returns the value of a header as a string; `None` if the header is missing.
 pub(super) fn header<'h>(head: &'h Parts, name: &str) -> Option<&'h str> {
     head.headers.get(name).and_then(|value| value.to_str().ok())
 }
@@ -93,7 +93,7 @@ pub(super) fn read(head: &Parts) -> Result<Claim, ApiError> {
 fn from_header(head: &Parts, text: &str) -> Result<Claim, ApiError> {
     let (algorithm, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text, ""));
     let part = |name: &str| {
-        // The parts are separated by commas, blanks, or both.
+        // The parts of the header are separated by commas, white space, or both.
         let parts = rest.split(|c: char| c == ',' || c.is_whitespace());
         let mut parts = parts.filter_map(|part| part.split_once('='));
         parts.find(|(found, value)| *found == name && !value.is_empty()).map(|(_, value)| value)
@@ -177,7 +177,7 @@ fn from_query(head: &Parts, query: &[(Vec<u8>, Vec<u8>)]) -> Result<Claim, ApiEr
     })
 }
 
-/// Returns the access key and the scope of `<key>/<date>/<Region>/<service>/<terminator>`.
+/// Splits a credential, `<key>/<date>/<Region>/<service>/<terminator>`, into access key and scope.
 fn credential_parts(credential: &str) -> Result<(String, Scope), ApiError> {
     let parts: Vec<&str> = credential.split('/').collect();
     let [access_key, date, region, service, terminator] = parts[..] else {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::requester::is_account;
 
-/// The maximum size of the file in bytes: thousands of keys.
+/// The maximum size of the file in bytes, enough for thousands of keys.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Access keys with their secrets.
@@ -42,10 +42,10 @@ struct Section {
 }
 
 impl AccessKeys {
-    /// Reads a file.
+    /// Reads the access keys from a file.
     ///
     /// # Errors
-    /// The error, its place, and what to write instead, in one line.
+    /// A message of one line: the problem, its line in the file, and how to correct it.
     pub fn read(path: &Path) -> Result<Self, String> {
         let name = path.display();
         let metadata =
@@ -61,10 +61,10 @@ impl AccessKeys {
         Self::parse(&text).map_err(|error| format!("`{name}`: {error}"))
     }
 
-    /// Parses the text of a file.
+    /// Parses the contents of a file.
     ///
     /// # Errors
-    /// The error, with its line.
+    /// A message with the problem and its line in the file.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut keys = Self::default();
         let mut section: Option<Section> = None;
@@ -81,7 +81,9 @@ impl AccessKeys {
                 return Err(format!("line {number}: expected `[section]` or `name = value`"));
             };
             let Some(section) = &mut section else {
-                return Err(format!("line {number}: expected a `[section]` before settings"));
+                return Err(format!(
+                    "line {number}: expected a `[section]` before the first setting"
+                ));
             };
             let value = value.trim().to_owned();
             match name.trim() {

@@ -1,8 +1,8 @@
-//! Authentication: access keys from a file, and the verification that a request is signed with one
-//! of them.
+//! Authentication: reads access keys from a file, and verifies that a request is signed with one of
+//! these keys.
 //!
-//! Without access keys every request is accepted, signed or not; the store then listens only on loopback
-//! addresses. There is no authorisation: every key may do everything.
+//! Without access keys, the store accepts signed and unsigned requests, and listens only on loopback
+//! addresses. There is no authorisation: every access key permits every operation.
 
 mod canonical;
 mod claim;

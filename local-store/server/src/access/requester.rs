@@ -1,4 +1,5 @@
-//! The account and the Region of a request, for a store in which each of them has its own tables.
+//! The account and the Region of a request, for a store with separate tables for each account and
+//! Region.
 //!
 //! `signature` verifies signatures; this module only reads the account and the Region from them.
 
@@ -23,14 +24,15 @@ pub(crate) struct Requester {
     pub(crate) region: String,
 }
 
-/// Returns whether a text is an account: twelve digits.
+/// Returns whether a string is an account id: twelve digits.
 pub(super) fn is_account(text: &str) -> bool {
     text.len() == ACCOUNT_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns the sender of a request; `None` if the request is not signed. The file of access keys
-/// can give the account of an access key. Without this entry, an access key of twelve digits is its
-/// own account.
+/// Returns the sender of a request; `None` if the request is not signed.
+///
+/// The account is the `aws_account_id` of the access key in the file of access keys. If the file has
+/// no such setting, an access key of twelve digits is used as the account.
 ///
 /// # Errors
 /// `IncompleteSignatureException` or `InvalidSignatureException`: the signature is malformed.

@@ -1,8 +1,8 @@
 //! Verification of signatures: computes the signature of a request with the secret of its access
-//! key, and compares both signatures.
+//! key, and compares it with the signature in the request.
 //!
-//! The comparison takes constant time. Checks and error messages are DynamoDB's. Source: AWS, "Troubleshoot
-//! Signature Version 4 signing for AWS API requests".
+//! The comparison takes constant time. The checks and error messages are those of DynamoDB. Source:
+//! AWS, "Troubleshoot Signature Version 4 signing for AWS API requests".
 
 use hmac::digest::FixedOutput;
 use hmac::{Hmac, KeyInit, Mac};
@@ -15,15 +15,15 @@ use super::canonical::{sha256_text, string_to_sign};
 use super::claim::{self, Claim, date_text, header};
 use crate::api::error::ApiError;
 
-/// The maximum difference between the signer's clock and this machine's.
+/// The maximum difference between the signer's clock and the clock of this machine.
 const SKEW: SignedDuration = SignedDuration::from_mins(15);
 /// The maximum number of seconds for which a request can be presigned: seven days.
 const EXPIRES_MAX: i64 = 7 * 24 * 60 * 60;
 /// The service in the scope of credentials. Requests on streams use the same name.
 const SERVICE: &str = "dynamodb";
 const TERMINATOR: &str = "aws4_request";
-/// Headers that determine the effect of a request, which must therefore be signed if present.
-/// `Content-Encoding` is not among them, because the signature covers the body as it is sent.
+/// Headers that must be signed if present, because they determine the effect of a request.
+/// `Content-Encoding` need not be signed, because the signature covers the body as it is sent.
 const MUST_BE_SIGNED: [(&str, &str); 3] = [
     ("x-amz-target", "X-Amz-Target"),
     ("x-amz-date", "X-Amz-Date"),
@@ -33,9 +33,10 @@ const MISMATCH: &str = "The request signature we calculated does not match the s
 
 type HmacSha256 = Hmac<Sha256>;
 
-/// Verifies the signature of a request. The time of the signature must be close to `now`, the wall
-/// clock, or to `shown`, the time in the `Date` header of responses, because some SDKs correct the
-/// signer's clock with that header. `body` is the body as it was sent, before decompression.
+/// Verifies the signature of a request. `body` is the body as it was sent, before decompression.
+///
+/// The time of the signature must be close to `now` or `shown`. `now` is the wall clock; `shown` is
+/// the time in the `Date` header of responses, with which some SDKs correct their clock.
 ///
 /// # Errors
 /// `MissingAuthenticationTokenException`, `IncompleteSignatureException`, `UnrecognizedClientException` or
@@ -55,7 +56,7 @@ pub(crate) fn verify(
     let secret = keys.secret(&claim.access_key).filter(|_| !claim.has_session_token);
     let secret = secret.ok_or_else(ApiError::unrecognized_client)?;
     let payload_hash = sha256_text(body);
-    // If the signature does not cover the body, an attacker could replace the body.
+    // The signature must cover the body. Otherwise an attacker could replace the body.
     let stated = header(head, "x-amz-content-sha256");
     if stated.is_some_and(|stated| stated != payload_hash) {
         return Err(ApiError::invalid_signature(MISMATCH));
@@ -69,7 +70,7 @@ pub(crate) fn verify(
     }
 }
 
-/// Returns the signing key, which is derived from the secret, the day, the Region and this service.
+/// Derives the signing key from the secret, the date, the Region and the service.
 fn signing_key(secret: &str, claim: &Claim) -> HmacSha256 {
     let scope = &claim.scope;
     let mut key = format!("AWS4{secret}").into_bytes();
@@ -80,7 +81,7 @@ fn signing_key(secret: &str, claim: &Claim) -> HmacSha256 {
 }
 
 fn keyed(key: &[u8]) -> HmacSha256 {
-    // HMAC accepts keys of any length, and the library has no other error.
+    // Never fails: HMAC accepts keys of any length, and the length is the only possible error.
     HmacSha256::new_from_slice(key).unwrap_or_else(|_| HmacSha256::new(&Default::default()))
 }
 

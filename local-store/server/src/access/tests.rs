@@ -1,8 +1,8 @@
 //! Tests of signature verification.
 //!
-//! Goal: requests signed by another implementation are accepted, and any later change is found. Method:
-//! the AWS SDK's own signer signs requests, in headers and in the query string; then each part is
-//! changed, one at a time.
+//! Goal: requests that another implementation signed are accepted, and any later change is detected.
+//! Method: the signer of the AWS SDK signs requests, in headers and in the query string. Then the
+//! tests change one part at a time.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -88,7 +88,7 @@ fn assert_refused(head: &Parts, body: &[u8], age: i64, part: &str) {
 fn requests_signed_by_the_sdk_are_accepted() {
     assert_eq!(refusal(&header_form(), BODY, 0), None);
     assert_eq!(refusal(&signed("AKIA1", "secret/1+", Some(3600), None), BODY, 3600), None);
-    // Headers that determine nothing need no signature.
+    // Headers that do not change the effect of a request need no signature.
     let mut head = header_form();
     head.headers.insert("user-agent", HeaderValue::from_static("changed"));
     head.headers.insert("content-encoding", HeaderValue::from_static("gzip"));
@@ -105,7 +105,7 @@ fn the_parts_of_a_signature_stand_behind_commas_or_blanks() {
     }
 }
 
-/// The service looks at the time before it looks at the scope, the headers and the key.
+/// The time is checked before the scope, the headers and the key, as in the service.
 #[test]
 fn an_old_signature_is_told_to_be_old_whatever_else_is_wrong() {
     let mut head = header_form();
@@ -133,7 +133,7 @@ fn clocks_may_differ_by_a_quarter_of_an_hour() {
             Some(part) => assert_refused(&header_form(), BODY, age, part),
         }
     }
-    // The signer may use this machine's clock or the one in responses.
+    // The signer may use the clock of this machine or the `Date` header of responses.
     let at = |age: i64| Timestamp::from_second(SIGNED_AT + age).unwrap();
     for (now, shown, is_taken) in [(0, 7200, true), (-7200, 0, true), (-7200, 7200, false)] {
         let verified = verify(&keys(), &header_form(), BODY, at(now), Some(at(shown)));
@@ -184,7 +184,7 @@ fn every_change_of_a_signed_part_is_found() {
         head.uri = Uri::from_static(uri);
         assert_refused(&head, BODY, 0, mismatch);
     }
-    // Each digit of the signature counts.
+    // A change of any digit of the signature is detected.
     let text = header_form().headers["authorization"].to_str().unwrap().to_owned();
     let start = text.find("Signature=").unwrap() + "Signature=".len();
     for position in start..text.len() {

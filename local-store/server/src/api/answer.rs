@@ -1,6 +1,6 @@
-//! Writes the JSON of a response member by member, directly as text.
+//! Writes the JSON of a response as a string, member by member, without a tree of JSON values.
 //!
-//! The crate `model` writes items. Writing directly avoids a tree of JSON values.
+//! The crate `model` writes items.
 
 use std::fmt::Write as _;
 
@@ -39,7 +39,7 @@ pub(crate) fn item_member(out: &mut String, name: &str, item: &Item) {
     json::write_item(out, item);
 }
 
-/// Appends a member that is a time: seconds since 1970 with milliseconds after the point.
+/// Appends a member that is a time: seconds since 1970 with three decimals.
 pub(crate) fn time_member(out: &mut String, name: &str, time: EpochMillis) {
     begin_member(out, name);
     let _ = write!(out, "{}.{:03}", time.seconds(), time.0 % 1000);

@@ -1,8 +1,8 @@
-//! The names of attributes and of the members of maps: 1 to 65,535 bytes.
+//! Checks the length of attribute names and of names in nested maps: 1 to 65,535 bytes.
 //!
-//! Source: AWS, "Quotas in Amazon DynamoDB", attribute names. The names of an item's attributes are
-//! checked before its values. Names in nested maps are checked after all values. The names in
-//! `ExpressionAttributeNames` are checked with the placeholders, in the crate `expression`.
+//! Attribute names are checked before the values of an item, and names in nested maps after all
+//! values. The crate `expression` checks the names in `ExpressionAttributeNames`. Source: AWS,
+//! "Quotas in Amazon DynamoDB", attribute names.
 
 use super::wording::Checked;
 use model::json::Json;

@@ -1,4 +1,4 @@
-//! Checks of the map of tables that `BatchGetItem` and `BatchWriteItem` share.
+//! Checks of the parameter `RequestItems`, the map of tables in `BatchGetItem` and `BatchWriteItem`.
 //!
 //! The file of each operation handles the requests for each table.
 
@@ -13,7 +13,7 @@ use super::parameters::Parameters;
 /// The error for two requests for the same item.
 pub(crate) const DUPLICATES: &str = "Provided list of item keys contains duplicates";
 
-/// Checks that no table occurs twice. The response has only one member for each table.
+/// Checks that no table occurs twice, because the response has only one member for each table.
 pub(crate) fn check_distinct(tables: Parameters<'_>) -> Result<(), ApiError> {
     let mut names = BTreeSet::new();
     for (name, _) in tables.map() {
@@ -24,7 +24,8 @@ pub(crate) fn check_distinct(tables: Parameters<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Adds a failure if a key of the map is not a valid table name. `shown` is the map as DynamoDB quotes it.
+/// Adds a failure if a key of the map is not a valid table name. `shown` is the map in the form in
+/// which DynamoDB's errors quote it.
 pub(crate) fn constrain_names<'n>(
     constraints: &mut Constraints,
     mut names: impl Iterator<Item = &'n str>,

@@ -1,5 +1,5 @@
-//! `BatchExecuteStatement`: up to 25 PartiQL statements, either all reads of single items or all
-//! writes. Each statement succeeds or fails independently.
+//! `BatchExecuteStatement`: executes up to 25 PartiQL statements, either all reads of single items or
+//! all writes. Each statement succeeds or fails independently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -189,15 +189,15 @@ fn answer_members(
                 let sum = consumed.refused.entry(table.to_owned()).or_default();
                 *sum = sum.plus(capacity);
             }
-            // Only the error of an executed statement names the table.
+            // Only the errors of executed statements contain the table name.
             text_member(out, "TableName", table);
         }
     }
     Ok(())
 }
 
-/// Checks the throughput limits for a statement. A statement that exceeds them fails; the other
-/// statements are still executed.
+/// Checks the throughput limits for a statement. A statement that exceeds a limit fails, but the
+/// other statements are executed.
 fn admit(store: &Store, prepared: Prepared) -> Result<Prepared, ApiError> {
     match prepared {
         Prepared::Read(read, _) => {
@@ -295,8 +295,8 @@ fn prepare<'j>(
         Statement::Select(select) => select,
         Statement::Exists(_) => return Err(ApiError::validation(EXISTS_MISPLACED)),
         write => {
-            // `ReturnValuesOnConditionCheckFailure` has no effect in a batch: DynamoDB never returns the
-            // item, although its documentation says so.
+            // `ReturnValuesOnConditionCheckFailure` has no effect in a batch. Contrary to its documentation,
+            // DynamoDB never returns the item.
             let planned = StatementWrite::of(store, write, false)?;
             return Ok(Prepared::Write(Box::new(planned), Admitted::default()));
         }
@@ -315,7 +315,7 @@ fn prepare<'j>(
     Ok(Prepared::Read(read, Admitted::default()))
 }
 
-/// Appends the error of one statement. An internal error fails the whole request.
+/// Appends the error of one statement. An internal error fails the entire request.
 fn error_member(out: &mut String, error: &ApiError) -> Result<(), ApiError> {
     let Some(code) = error.statement_code() else {
         return Err(error.clone());

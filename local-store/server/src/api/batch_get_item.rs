@@ -1,4 +1,4 @@
-//! `BatchGetItem`: up to 100 items of several tables, by their keys.
+//! `BatchGetItem`: reads up to 100 items of several tables by their keys.
 //!
 //! Each item is read as `GetItem` reads it. Once the response would exceed 16 MB, the remaining
 //! keys are returned as unprocessed.
@@ -120,9 +120,8 @@ fn answer_tables<'j>(
 ) -> Result<(), ApiError> {
     for (read, projection) in planned {
         answer_table(store, view, read, projection.as_ref(), progress).map_err(|error| {
-            // DynamoDB checks for duplicates before it looks up a table. Here keys are compared in
-            // the form in which they were sent, and only if the result decides which error is
-            // returned.
+            // DynamoDB checks for duplicates before it looks up a table. This function compares the keys
+            // as they were sent, and only if the table does not exist.
             let is_first = error.is_resource_not_found()
                 && planned.iter().any(|(read, _)| has_duplicates(read));
             if is_first { ApiError::validation(batch::DUPLICATES) } else { error }
@@ -225,8 +224,8 @@ fn answer_table<'j>(
     let mut capacity = Capacity::default();
     let mut unprocessed = Vec::new();
     for key in ordered {
-        // The response would exceed 16 MB with this item. The client must request this item and all
-        // later items again.
+        // The response would exceed 16 MB with this item. This key and all later keys are returned as
+        // unprocessed.
         if progress.bytes >= BATCH_GET_BYTES_MAX {
             unprocessed.push(key);
             continue;
@@ -272,7 +271,7 @@ fn answer_table<'j>(
     Ok(())
 }
 
-/// Writes the request for a table as it was sent, with only the keys that are left.
+/// Writes the request for a table as it was sent, with only the unprocessed keys.
 fn write_unprocessed(out: &mut String, read: &TableRead<'_>, keys: impl Iterator<Item = Item>) {
     begin_member(out, read.name);
     out.push_str("{\"Keys\":[");

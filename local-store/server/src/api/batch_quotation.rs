@@ -1,19 +1,19 @@
-//! Quotes the map of a malformed batch as DynamoDB does: for `BatchGetItem` as JSON, for `BatchWriteItem` as
-//! the text of Java objects.
+//! Quotes the map of a malformed batch in an error, as DynamoDB does: for `BatchGetItem` as JSON, for
+//! `BatchWriteItem` as Java prints the objects.
 //!
-//! The callers decide which requests are quoted. A quotation has a bounded length; DynamoDB's own bound is
-//! unknown.
+//! The callers decide which requests are quoted. The length of a quotation is limited; the limit of
+//! DynamoDB is unknown.
 
 use std::fmt::Write as _;
 
 use model::json::{self, Json};
 use model::{AttributeValue, Item};
 
-/// The length in bytes at which a quotation is cut, so that a response cannot become as large as
+/// The length in bytes at which a quotation is truncated. Otherwise a response could be as large as
 /// the largest request.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// Returns JSON without spaces.
+/// Returns the members as a JSON object without spaces.
 pub(crate) fn json_of<'j>(members: impl Iterator<Item = (&'j str, &'j Json<'j>)>) -> String {
     let mut out = String::from("{");
     for (position, (name, value)) in members.enumerate() {
@@ -59,7 +59,7 @@ fn write_json(out: &mut String, value: &Json<'_>) {
         Json::Object(members) => {
             out.push_str(&json_of(members.iter().map(|(name, value)| (&**name, value))));
         }
-        // Decoding fails only for a damaged item. A parsed item is never damaged.
+        // Decoding fails only for a damaged item, and an item from the parser is never damaged.
         Json::Item(item) => {
             if let Ok(item) = item.decode() {
                 json::write_item(out, &item);
@@ -78,7 +78,7 @@ pub(crate) enum QuotedRequest {
     Invalid,
 }
 
-/// Returns `{table=[WriteRequest(…), …], …}`.
+/// Returns the map as Java prints it: `{table=[WriteRequest(…), …], …}`.
 pub(crate) fn writes_of<'j>(
     tables: impl Iterator<Item = (&'j str, impl Iterator<Item = QuotedRequest>)>,
 ) -> String {
@@ -220,7 +220,7 @@ fn write_content(out: &mut String, value: &AttributeValue) {
     }
 }
 
-/// Writes a binary value as Java prints a buffer: without its contents.
+/// Writes a binary value as Java prints a `ByteBuffer`: its size without its contents.
 fn write_buffer(out: &mut String, bytes: &[u8]) {
     let length = bytes.len();
     let _ = write!(out, "java.nio.HeapByteBuffer[pos=0 lim={length} cap={length}]");

@@ -1,8 +1,8 @@
-//! `BatchWriteItem`: up to 25 puts and deletes in several tables.
+//! `BatchWriteItem`: executes up to 25 puts and deletes in several tables.
 //!
-//! All requests for one arc go into one log entry, so they need one sync. Requests of a batch have
-//! no conditions. An item is returned as unprocessed if a transaction has locked it, or if it
-//! exceeds the throughput of its table.
+//! All requests for one arc are in one log entry, so they need only one sync of the disk. Requests of
+//! a batch have no conditions. A request is returned as unprocessed if a transaction has locked the
+//! item, or if the request exceeds the throughput of its table.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,12 +34,11 @@ const KIND: &str = "WriteRequest";
 enum Request {
     Put(Checked<EncodedItem>),
     Delete(Checked<Item>),
-    /// A request that is both a put and a delete, or neither, and the required members that are
-    /// missing in it.
+    /// A request that is both a put and a delete, or neither, with its missing required members.
     Invalid(Missing),
 }
 
-/// For the put and for the delete: whether it is present without its required member.
+/// Flags that tell whether the put and the delete are present without their required member.
 #[derive(Clone, Copy)]
 struct Missing {
     key: bool,
@@ -72,7 +71,7 @@ pub(super) async fn batch_write_item(
     let mut constraints = Constraints::new();
     constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
     constraints.one_of("returnItemCollectionMetrics", metrics, RETURN_ITEM_COLLECTION_METRICS);
-    // DynamoDB reports a failure of the map only if there is no other failure.
+    // DynamoDB reports failures of the map only if the other parameters have no failure.
     if constraints.is_empty() {
         constraints.required("requestItems", items.is_some());
         constrain_map(&mut constraints, &writes);
@@ -131,11 +130,11 @@ pub(super) async fn batch_write_item(
     Ok(out)
 }
 
-/// The name of a table as it was sent, the table, and its admitted commands: for each, its number
-/// in the batch, counted from 1, and the admitted capacity.
+/// The name of a table as it was sent, the table, and its admitted commands. Each command has its
+/// number in the batch, counted from 1, and its admitted capacity.
 type AdmittedWrites<'j> = (&'j str, Arc<Table>, Vec<(usize, Admitted)>);
 
-/// The commands of a batch that throughput limits admit.
+/// The commands of a batch that the throughput limits admit.
 struct Admission<'j> {
     commands: Vec<Command>,
     tables: Vec<AdmittedWrites<'j>>,
@@ -143,8 +142,8 @@ struct Admission<'j> {
     throttled: BTreeSet<usize>,
 }
 
-/// Removes the commands that exceed the throughput of their table. Refuses the batch if no command
-/// is left.
+/// Removes the commands that exceed the throughput of their table. Refuses the batch if all commands
+/// exceed it.
 fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     let mut admission = Admission {
         commands: Vec::with_capacity(plan.commands.len()),
@@ -176,8 +175,8 @@ fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     }
 }
 
-/// Writes the requests with these numbers, counted from 1, as unprocessed: they exceed the
-/// throughput of their table, or a running transaction has locked their items.
+/// Writes the requests with these numbers, counted from 1, as unprocessed: they exceed the throughput
+/// of their table, or a running transaction has locked their items.
 fn write_unprocessed(
     out: &mut String,
     tables: Vec<TableWrites<'_>>,
@@ -254,8 +253,8 @@ fn read_request(request: Parameters<'_>) -> Result<Request, ApiError> {
     })
 }
 
-/// Adds the failures of the map of tables: invalid names, a wrong number of requests for a table (1
-/// to 25 are allowed), and requests that are not exactly one put or delete.
+/// Adds the failures of the map of tables: an invalid name, a number of requests for a table that is
+/// not from 1 to 25, or a request that is not exactly one put or delete.
 fn constrain_map(constraints: &mut Constraints, writes: &[TableWrites<'_>]) {
     let names = writes.iter().map(|write| write.name);
     batch::constrain_names(constraints, names, || shown(writes));
@@ -277,7 +276,7 @@ fn constrain_map(constraints: &mut Constraints, writes: &[TableWrites<'_>]) {
     }
 }
 
-/// Returns the map as DynamoDB quotes it.
+/// Returns the map in the form in which DynamoDB's errors quote it.
 fn shown(writes: &[TableWrites<'_>]) -> String {
     let request = |request: &Request| match request {
         Request::Put(item) => {
@@ -291,7 +290,7 @@ fn shown(writes: &[TableWrites<'_>]) -> String {
     )
 }
 
-/// Checks values first, then tables, then keys. One invalid request fails the whole batch.
+/// Checks the values, then the tables, and then the keys. One invalid request fails the entire batch.
 fn plan<'j>(store: &Store, writes: Vec<TableWrites<'j>>) -> Result<Plan<'j>, ApiError> {
     writes.iter().flat_map(|table| &table.requests).try_for_each(check_values)?;
     let count = writes.iter().map(|table| table.requests.len()).sum();
@@ -339,7 +338,7 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
         Request::Put(Ok(item)) => {
             let key = item.primary_key(&table.key_schema).map_err(damaged)?;
             let key = key.map_err(|error| match error {
-                // For the items of a batch, DynamoDB uses the error text that other operations use
+                // For the items of a batch, DynamoDB uses the error message that other operations use
                 // for keys.
                 KeyError::Missing(_) | KeyError::TypeMismatch { .. } => KeyError::SchemaMismatch,
                 other => other,
@@ -351,8 +350,6 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
             Ok((table.key_schema.key_of_parameter(&key)?, WriteAction::Delete))
         }
         Request::Put(Err(wrong)) | Request::Delete(Err(wrong)) => Err(wrong.older()),
-        Request::Invalid(_) => {
-            Err(ApiError::defect("an invalid request of a batch passed validation"))
-        }
+        Request::Invalid(_) => Err(ApiError::defect("an invalid batch request passed validation")),
     }
 }

@@ -14,11 +14,11 @@ pub(super) const DUPLICATE_ITEM: &str = "Duplicate primary key exists in table";
 /// The message for a table that does not exist.
 pub(super) const TABLE_NOT_FOUND: &str = "Requested resource not found";
 
-/// The reason why an operation of a transaction was not executed, or that it was executed.
+/// The outcome of an operation in a cancelled transaction: no failure, or the reason of its failure.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reason {
-    /// The reason that was found when the transaction was applied. It may be that the operation did
-    /// not fail.
+    /// The outcome when the transaction was applied: a failure, or
+    /// [`CancellationReason::None`] for no failure.
     OfState(CancellationReason),
     /// An insert found an existing item.
     DuplicateItem,
@@ -26,7 +26,7 @@ pub(crate) enum Reason {
     Throttled {
         /// Whether the table's throughput is provisioned.
         is_provisioned: bool,
-        /// DynamoDB's text.
+        /// The message of DynamoDB.
         text: String,
     },
     /// The table does not exist, so the operation was not attempted.
@@ -34,10 +34,10 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// The reason of an operation that did not fail.
+    /// The outcome of an operation that did not fail.
     pub(crate) const NONE: Self = Self::OfState(CancellationReason::None);
 
-    /// Returns the reason of an invalid operation, with DynamoDB's text.
+    /// Returns the reason of an invalid operation, with DynamoDB's message.
     pub(crate) fn invalid(text: String) -> Self {
         Self::OfState(CancellationReason::Invalid(text))
     }

@@ -12,27 +12,29 @@ use partition::{IndexKind, SecondaryIndex, Table, Written};
 
 use super::answer::begin_member;
 
-/// Capacity in half units: an eventually consistent read costs half a unit.
+/// Capacity in half units, because an eventually consistent read costs half a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Capacity {
     halves: usize,
 }
 
 impl Capacity {
-    /// Returns the cost of a write: that of the larger of the two images, and at least one unit.
+    /// Returns the cost of a write with an old and a new image. The larger image counts. The minimum
+    /// is one unit.
     pub(crate) fn of_write(old_bytes: usize, new_bytes: usize) -> Self {
         Self { halves: 2 * old_bytes.max(new_bytes).div_ceil(WRITE_UNIT_BYTES).max(1) }
     }
 
-    /// Returns the cost of reading this number of bytes: at least one unit.
+    /// Returns the cost of reading this number of bytes. The minimum is one unit if the read is
+    /// strongly consistent, and otherwise half a unit.
     pub(crate) fn of_read(bytes: usize, is_consistent: bool) -> Self {
         let units = bytes.div_ceil(READ_UNIT_BYTES).max(1);
         Self { halves: if is_consistent { 2 * units } else { units } }
     }
 
-    /// Returns the cost of one operation of a transaction that was repeated with the same token.
-    /// Such an operation costs a read, because the store only returns the earlier result. The
-    /// larger of the two images counts.
+    /// Returns the cost of a write in a transaction that the client repeated with the same token.
+    /// The cost is the cost of a read, because the store returns the earlier result. The larger of
+    /// the two images counts.
     pub(crate) fn of_repeat(written: &Written) -> Self {
         Self::of_read(written.old_bytes.max(written.new_bytes), true)
     }
@@ -42,7 +44,7 @@ impl Capacity {
         u64::try_from(self.halves).unwrap_or(u64::MAX)
     }
 
-    /// Returns the sum of both.
+    /// Returns the sum of two capacities.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self { halves: self.halves + other.halves }
     }
@@ -60,8 +62,7 @@ pub(crate) struct Consumption {
     table: Capacity,
     local: BTreeMap<String, Capacity>,
     global: BTreeMap<String, Capacity>,
-    /// The capacity of failed statements. This capacity counts only in the total, not for the
-    /// table.
+    /// The capacity of failed statements, which counts only in the total, not for the table.
     refused: Capacity,
 }
 
@@ -72,8 +73,8 @@ impl From<Capacity> for Consumption {
 }
 
 impl Consumption {
-    /// Returns the consumption of a write. Includes changed index entries, unless `detail` is
-    /// `None`, when no response shows them.
+    /// Returns the consumption of a write. Index entries are included only if `detail` is not
+    /// `None`, because otherwise the response does not show them.
     pub(crate) fn of_write(table: &Table, written: &Written, detail: CapacityDetail) -> Self {
         let mut consumption = Self::from(Capacity::of_write(written.old_bytes, written.new_bytes));
         if detail == CapacityDetail::None {
@@ -92,8 +93,8 @@ impl Consumption {
         self.refused = self.refused.plus(capacity);
     }
 
-    /// Returns the consumption in a transaction: the cost of items is doubled, because an item is
-    /// prepared and then committed. The cost of index entries is not.
+    /// Returns the consumption in a transaction. The cost of items is doubled, because an item is
+    /// prepared and then committed. The cost of index entries does not change.
     fn in_transaction(mut self) -> Self {
         self.table = self.table.plus(self.table);
         self
@@ -109,7 +110,7 @@ impl Consumption {
         *sum = sum.plus(capacity);
     }
 
-    /// Returns the sum of both.
+    /// Returns the sum of two consumptions.
     pub(crate) fn plus(mut self, other: Self) -> Self {
         self.table = self.table.plus(other.table);
         for (name, capacity) in other.local {
@@ -149,7 +150,7 @@ pub(crate) enum CapacityDetail {
 }
 
 impl CapacityDetail {
-    /// Returns the detail that a valid `ReturnConsumedCapacity` requests.
+    /// Converts a valid value of `ReturnConsumedCapacity`.
     pub(crate) fn from_parameter(text: Option<&str>) -> Self {
         match text {
             Some("TOTAL") => Self::Total,
@@ -218,8 +219,8 @@ impl CapacityDetail {
         out.push(']');
     }
 
-    /// Appends the members of one consumption. In a transaction, each object also shows the kind of
-    /// units.
+    /// Appends the members of one consumption. In a transaction, each object also has the member
+    /// `ReadCapacityUnits` or `WriteCapacityUnits`.
     fn write(
         self,
         out: &mut String,

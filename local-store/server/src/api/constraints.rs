@@ -1,7 +1,7 @@
-//! The constraints that DynamoDB checks first and reports together, in the form `2 validation
-//! errors detected: …; …`.
+//! The constraints that DynamoDB checks before all other rules and reports together, in the form `2
+//! validation errors detected: …; …`.
 //!
-//! A constraint concerns a single parameter. Rules that concern several parameters are checked afterwards.
+//! A constraint concerns one parameter. Each operation checks rules about several parameters later.
 
 use std::fmt::{Display, Write as _};
 
@@ -22,8 +22,8 @@ pub(crate) const RETURN_ITEM_COLLECTION_METRICS: &[&str] = &["SIZE", "NONE"];
 /// The values of `ReturnValues`.
 pub(crate) const RETURN_VALUES: &[&str] =
     &["ALL_NEW", "UPDATED_OLD", "ALL_OLD", "NONE", "UPDATED_NEW"];
-/// The values of `ReturnValues` as most error messages list them. `UPDATE_NEW` is DynamoDB's own
-/// spelling error.
+/// The values of `ReturnValues` in the form in which most error messages list them. `UPDATE_NEW` is
+/// a spelling error of DynamoDB.
 pub(crate) const RETURN_VALUES_SHOWN: &[&str] =
     &["ALL_OLD", "UPDATED_OLD", "ALL_NEW", "UPDATE_NEW", "NONE"];
 /// The values of `ReturnValuesOnConditionCheckFailure`.
@@ -32,7 +32,7 @@ pub(crate) const RETURN_VALUES_ON_FAILURE: &[&str] = &["ALL_OLD", "NONE"];
 pub(crate) const SELECT: &[&str] =
     &["SPECIFIC_ATTRIBUTES", "COUNT", "ALL_ATTRIBUTES", "ALL_PROJECTED_ATTRIBUTES"];
 
-/// Returns the failure of a value that is not one of `shown`. The text does not name the parameter.
+/// Returns the failure of a value that is not in `shown`. The message does not name the parameter.
 pub(crate) fn unnamed_enum(shown: &[&str]) -> String {
     format!(
         "Failed to satisfy constraint: Member must satisfy enum value set: [{}]",
@@ -40,7 +40,7 @@ pub(crate) fn unnamed_enum(shown: &[&str]) -> String {
     )
 }
 
-/// A collection of failures.
+/// The constraint failures of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Constraints(Vec<String>);
 
@@ -48,7 +48,7 @@ fn is_in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
 }
 
-/// Returns whether a text can be the name of a table or an index.
+/// Returns whether a string is a valid name of a table or an index.
 pub(crate) fn is_name(text: &str) -> bool {
     (TABLE_NAME_LENGTH_MIN..=TABLE_NAME_LENGTH_MAX).contains(&text.len())
         && text.bytes().all(is_in_name)
@@ -72,8 +72,8 @@ impl Constraints {
         self.0.push(text);
     }
 
-    /// Checks that the parameter is present. `at`, here and below, is the parameter's name in
-    /// failures, and is formatted only for a failure.
+    /// Checks that the parameter is present. In all functions of this type, `at` is the parameter's
+    /// name in failures. It is formatted only for a failure.
     pub(crate) fn required(&mut self, at: impl Display, is_present: bool) {
         if !is_present {
             self.fail(None, &at, "Member must not be null");
@@ -151,8 +151,8 @@ impl Constraints {
         self.not_the_pattern(at, name);
     }
 
-    /// Checks a name that is reported before a list. The two failures of an empty name then have
-    /// the reverse order.
+    /// Checks a name in an operation that reports the name before a list. In such an operation, the
+    /// two failures of an empty name are in reverse order.
     pub(crate) fn name_before(&mut self, at: &str, name: &str) {
         if !name.is_empty() {
             return self.name(at, name);
@@ -166,9 +166,9 @@ impl Constraints {
         self.fail(Some(&name), &at, &constraint);
     }
 
-    /// Checks a text's length in characters, both bounds inclusive.
+    /// Checks the length of a string in characters, both bounds inclusive.
     pub(crate) fn length(&mut self, at: impl Display, text: &str, min: usize, max: usize) {
-        // A character has 1 to 4 bytes, so the number of bytes is usually sufficient to decide.
+        // A character has 1 to 4 bytes, so counting bytes usually avoids counting characters.
         if text.len() >= min.saturating_mul(4) && text.len() <= max {
             return;
         }
@@ -248,7 +248,7 @@ impl Constraints {
         }
     }
 
-    /// Adds the failure of a constraint that only one operation has.
+    /// Adds the failure of a constraint for which this type has no function.
     pub(crate) fn other(&mut self, at: &str, shown: &dyn Display, constraint: &str) {
         self.fail(Some(shown), &at, constraint);
     }

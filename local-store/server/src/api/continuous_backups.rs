@@ -1,5 +1,5 @@
-//! `DescribeContinuousBackups` and `UpdateContinuousBackups`: switches point-in-time recovery on or off, so
-//! that templates and tools work unchanged. The store cannot restore from it.
+//! `DescribeContinuousBackups` and `UpdateContinuousBackups`: show and change the setting of
+//! point-in-time recovery, so that templates and tools work unchanged. The store makes no backups.
 
 use model::EpochMillis;
 use partition::{Command, OptionChange, Recovery, Reply, Table, UpdateTable};
@@ -15,7 +15,7 @@ use crate::store::Store;
 const DAYS_MAX: u8 = 35;
 /// The number of milliseconds of a day.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// The age of the latest restorable time in milliseconds (AWS: five minutes).
+/// The age in milliseconds of the latest time to which AWS can restore a table: five minutes.
 const LATEST_AGO_MS: u64 = 5 * 60 * 1000;
 
 pub(super) fn describe_continuous_backups(

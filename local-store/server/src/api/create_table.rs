@@ -121,8 +121,8 @@ fn check_definitions(
     key_elements::key_schema(definitions, elements)
 }
 
-/// Checks that a key uses every attribute definition. DynamoDB has two error texts for an unused
-/// definition.
+/// Checks that a key of the table or of an index uses every attribute definition. DynamoDB has two
+/// error messages for an unused definition.
 fn check_used(
     definitions: &[Element<'_>],
     key_schema: &KeySchema,

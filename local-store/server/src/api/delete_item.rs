@@ -56,7 +56,7 @@ pub(super) async fn delete_item(
     Ok(out)
 }
 
-/// Reads the key and the condition, and makes the checks that need no table.
+/// Reads the key and the condition, and does the checks that do not need the table.
 fn read(
     parameters: Parameters<'_>,
     shared: WriteParameters<'_>,

@@ -1,6 +1,6 @@
 //! `DeleteTable`: deletes a table. When the response is sent, the table no longer exists.
 //!
-//! The ticks remove its items afterwards.
+//! The periodic work of the module `ticks` deletes the items later.
 
 use partition::{Command, Reply, SecondaryIndex, read_statistics};
 
@@ -20,7 +20,7 @@ pub(super) async fn delete_table(
     constraints.name_of_settings(name);
     constraints.finish()?;
     let table = tables::find_for_settings(store, name)?;
-    // In DynamoDB, the table is `UPDATING` while it gets a new index.
+    // As in DynamoDB, a table with an index that is being built is `UPDATING` and cannot be deleted.
     if table.indexes.iter().any(SecondaryIndex::is_being_built) {
         return Err(ApiError::resource_in_use(
             "Attempt to change a resource which is still in use: Cannot delete table while indexes are being created, updated, or deleted.",

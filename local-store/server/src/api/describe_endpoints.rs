@@ -1,5 +1,5 @@
-//! `DescribeEndpoints`: the endpoint for clients with endpoint discovery, which is this store under
-//! the host name that the request used.
+//! `DescribeEndpoints`: returns the endpoint for clients with endpoint discovery. It is this store,
+//! with the host name of the request.
 
 use model::json;
 
@@ -13,8 +13,8 @@ pub(crate) const TARGET: &str = "DynamoDB_20120810.DescribeEndpoints";
 /// The time in minutes for which a client may cache the endpoint, as in DynamoDB.
 const CACHE_MINUTES: u64 = 1440;
 
-/// Handles a request. `host` is the `Host` of the request. The body must be an object; its contents are
-/// ignored.
+/// Handles a request. `host` is the value of its `Host` header. The body must be a JSON object, whose
+/// members are ignored.
 pub(crate) fn describe_endpoints(host: &str, body: &[u8]) -> Response {
     if let Err(error) = check_body(body) {
         return error.to_response();

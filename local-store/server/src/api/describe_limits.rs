@@ -1,12 +1,11 @@
-//! `DescribeLimits`: the maximum throughput of a new account.
-//!
-//! The store does not enforce it.
+//! `DescribeLimits`: returns the maximum throughput of a new account, which the store does not
+//! enforce.
 
 use super::answer::number_member;
 
-/// The maximum units of all tables of an account together (AWS, "Quotas in Amazon DynamoDB").
+/// The maximum capacity units of all tables of an account (AWS, "Quotas in Amazon DynamoDB").
 const ACCOUNT_UNITS_MAX: u64 = 80_000;
-/// The maximum units of one table.
+/// The maximum capacity units of one table.
 const TABLE_UNITS_MAX: u64 = 40_000;
 
 pub(super) fn describe_limits() -> String {

@@ -1,6 +1,6 @@
-//! `DescribeStream`: a stream and its shards by their ids, page by page.
+//! `DescribeStream`: returns a stream and its shards in pages, in the order of the shard ids.
 //!
-//! `GetRecords` reads the contents of the shards.
+//! `GetRecords` reads the records of the shards.
 
 use model::limits::DESCRIBE_STREAM_SHARDS_MAX;
 use partition::Shard;
@@ -39,9 +39,9 @@ pub(super) fn describe_stream(
     let stream = found.stream()?;
     let limit =
         limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(DESCRIBE_STREAM_SHARDS_MAX);
-    // Shards are sorted by id, as readers expect. An id begins with the time of its shard, so
-    // parents precede children. A page can start after a shard that was trimmed in the meantime,
-    // because the order needs only the id.
+    // Shards are sorted by id. An id begins with the creation time of its shard, so parents precede
+    // children, as readers expect. A page can start after a shard that was trimmed since the
+    // previous page, because the order needs only the id.
     let mut shards: Vec<&Shard> = stream
         .shards
         .iter()

@@ -1,6 +1,4 @@
-//! `DescribeTable`: the settings, the size and the status of a table.
-//!
-//! `Query` and `Scan` read the contents of the table.
+//! `DescribeTable`: returns the settings, the size and the status of a table.
 
 use partition::read_statistics;
 

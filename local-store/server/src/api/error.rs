@@ -1,8 +1,8 @@
-//! The errors of requests: DynamoDB's own types, texts and statuses.
+//! The errors of requests, with DynamoDB's types, messages and statuses.
 //!
-//! There is one constructor for each error, so that a search for `ApiError::` finds every place
-//! that returns one. Texts that only one operation uses are in the file of that operation. This
-//! module does not decide when an error occurs.
+//! Each error has a constructor, so that a search for `ApiError::` finds every place that returns an
+//! error. Messages that only one operation uses are in the file of that operation. This module does
+//! not decide when an error occurs.
 
 use model::Item;
 use model::json::{self, DecodeError};
@@ -28,10 +28,10 @@ pub struct ApiError {
     reasons: Vec<Reason>,
 }
 
-/// The limit that a request exceeds.
+/// The throughput limit that a request exceeds.
 #[derive(Clone, Debug, PartialEq)]
 struct Throttling {
-    /// The resource, the operation and the limit in one word, such as
+    /// The throttling reason, which names the resource, the operation and the limit in one word, such as
     /// `TableWriteKeyRangeThroughputExceeded`.
     reason: String,
     /// The ARN of the table or index.
@@ -62,8 +62,8 @@ impl ApiError {
         Self::validation(text)
     }
 
-    /// Creates a `ValidationException` for a parameter that DynamoDB supports and this store does
-    /// not. `instead` says what the client can do. The texts of all other errors are DynamoDB's.
+    /// Creates a `ValidationException` for a parameter that DynamoDB supports, but this store does
+    /// not. `instead` tells the client what to do instead.
     #[must_use]
     pub fn unsupported(parameter: &str, instead: &str) -> Self {
         Self::validation(format!("{parameter} is not supported by this store yet; {instead}"))
@@ -114,7 +114,7 @@ impl ApiError {
         Self::new(ErrorType::InvalidSignature, message)
     }
 
-    /// Creates a response with status 413: the body is larger than a request may be.
+    /// Creates a response with status 413: the request body is too large.
     #[must_use]
     pub fn request_too_large(bytes_max: usize) -> Self {
         Self::new(
@@ -229,8 +229,8 @@ impl ApiError {
         )
     }
 
-    /// Creates an `ItemCollectionSizeLimitExceededException`: the items with this partition key and
-    /// their entries in local indexes would become too large together.
+    /// Creates an `ItemCollectionSizeLimitExceededException`: the total size of the items with this
+    /// partition key and of their entries in local indexes would exceed the limit.
     #[must_use]
     pub fn item_collection_too_large() -> Self {
         Self::new(ErrorType::ItemCollectionSizeLimitExceeded, COLLECTION_TOO_LARGE)
@@ -260,7 +260,7 @@ impl ApiError {
         error
     }
 
-    /// Returns whether the store is the cause, such as a damaged disk, and not the client.
+    /// Returns whether the store caused the error, such as by a damaged disk, and not the client.
     pub(crate) fn is_of_server(&self) -> bool {
         self.error_type.status() >= 500
     }
@@ -295,7 +295,7 @@ impl ApiError {
             ErrorType::ExpiredIterator,
             format!(
                 "The provided iterator exceeds the maximum age allowed: it was created {age_ms} \
-                 milliseconds ago, the maximum is {life_ms}; request a new one"
+                 milliseconds ago, the maximum is {life_ms}; request a new iterator"
             ),
         )
     }
@@ -320,8 +320,8 @@ impl ApiError {
         )
     }
 
-    /// Adapts the error to a PartiQL statement: for an insert, a failed condition means that the
-    /// item already exists.
+    /// Adapts the error to a PartiQL statement. The failed condition of an insert becomes the error
+    /// for an item that already exists.
     pub(crate) fn for_insert(self, is_insert: bool) -> Self {
         if is_insert && self.error_type == ErrorType::ConditionalCheckFailed {
             return Self::new(ErrorType::DuplicateItem, DUPLICATE_ITEM);
@@ -329,7 +329,7 @@ impl ApiError {
         self
     }
 
-    /// Adds a prefix to the text if the error is a `ValidationException`.
+    /// Adds a prefix to the message if the error is a `ValidationException`.
     pub(crate) fn prefixed(mut self, prefix: &str) -> Self {
         if self.error_type == ErrorType::Validation {
             self.message.insert_str(0, prefix);
@@ -337,8 +337,8 @@ impl ApiError {
         self
     }
 
-    /// Returns the code of the error for one statement of a batch; `None` if the error fails the whole
-    /// request.
+    /// Returns the code of the error in the result of one statement of a batch. Returns `None` if the
+    /// error fails the entire request.
     pub(crate) fn statement_code(&self) -> Option<&'static str> {
         match self.error_type {
             ErrorType::Validation => Some("ValidationError"),
@@ -360,23 +360,23 @@ impl ApiError {
         matches!(self.error_type, ErrorType::Validation | ErrorType::ResourceNotFound)
     }
 
-    /// Returns whether the error is that a resource does not exist. This node may not know the
-    /// resource yet.
+    /// Returns whether the error means that a table or another resource does not exist. On a follower,
+    /// such an error can be wrong, because the follower may not have applied the creation yet.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self.error_type, ErrorType::ResourceNotFound | ErrorType::TableNotFound)
     }
 
-    /// Returns the text.
+    /// Returns the message.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    /// Returns whether the error is that a resource, such as a table, does not exist.
+    /// Returns whether the error is a `ResourceNotFoundException`.
     pub(super) fn is_resource_not_found(&self) -> bool {
         self.error_type == ErrorType::ResourceNotFound
     }
 
-    /// Returns the response: status and body.
+    /// Returns the response with its status and body.
     #[must_use]
     pub fn to_response(&self) -> Response {
         let mut body = String::with_capacity(160 + self.message.len());
@@ -401,7 +401,7 @@ impl ApiError {
             json::write_item(&mut body, item);
         }
         if let Some(Throttling { reason, resource }) = self.throttling.as_deref() {
-            // The two types also spell their members differently (AWS API reference).
+            // The two throttling errors also spell their members differently (AWS API reference).
             let is_provisioned = self.error_type == ErrorType::ProvisionedThroughputExceeded;
             body.push_str(if is_provisioned { ",\"T" } else { ",\"t" });
             body.push_str("hrottlingReasons\":[{");
@@ -415,8 +415,8 @@ impl ApiError {
     }
 }
 
-/// Returns the text for a request that exceeds a limit. Source: AWS, "Transaction conflict handling",
-/// reasons for cancellation, which have the same texts.
+/// Returns the message for a request that exceeds a throughput limit. Source: AWS, "Transaction
+/// conflict handling", reasons for cancellation, which have the same messages.
 fn throttling_text(is_provisioned: bool, is_index: bool) -> &'static str {
     match (is_provisioned, is_index) {
         (true, false) => {
@@ -458,7 +458,8 @@ impl From<ReadError> for ApiError {
     }
 }
 
-/// SDKs retry both errors. After the second error the client cannot know whether the request was executed.
+/// Converts each variant to an error that SDKs retry. After [`Unavailable::Unknown`], the client cannot
+/// know whether the request was executed.
 impl From<Unavailable> for ApiError {
     fn from(error: Unavailable) -> Self {
         let error_type = match error {

@@ -1,6 +1,6 @@
-//! The types of errors: DynamoDB's names and HTTP statuses.
+//! The types of errors, with DynamoDB's names and HTTP statuses.
 //!
-//! Operations decide when to return an error; `error` has the texts.
+//! The module `error` has the messages.
 
 /// The type of an error, named as in DynamoDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

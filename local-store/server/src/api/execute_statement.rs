@@ -1,4 +1,4 @@
-//! `ExecuteStatement`: one PartiQL statement. The result of a `SELECT` is returned page by page.
+//! `ExecuteStatement`: executes one PartiQL statement. The result of a `SELECT` is returned in pages.
 //!
 //! `statements` plans a statement, and `page` reads a page.
 
@@ -24,8 +24,7 @@ use crate::mac::MAC_BYTES;
 use crate::store::Store;
 use crate::token_key::TokenKey;
 
-/// The kind of text that the MAC of a token covers, so that the MAC of another kind of text is
-/// never valid for a token.
+/// The domain of the MACs of statement tokens. A MAC of another domain is invalid for these tokens.
 const KIND: &str = "statement token";
 
 /// The options of a `SELECT` in addition to its statement.
@@ -101,7 +100,7 @@ async fn answer_select(
     check_key_sizes(&select.condition, partition, sort)?;
     let reads = select.condition.reads(partition, sort);
     let reads = reads.map_err(|error| ApiError::validation(error.to_string()))?;
-    // A statement without conditions on partition keys reads the whole index, as a Scan does.
+    // A statement without conditions on partition keys reads the entire index, as a Scan does.
     source.refuse_filter(&reads.missing(|name| source.holds(name)))?;
     let is_fetched = source.check_projection(None, select.projection.as_ref())?;
     let collections = reads.collections();
@@ -117,7 +116,7 @@ async fn answer_select(
         Some(token) => {
             let key = read_token(token, &owner, store.token_key()).ok_or_else(invalid)?;
             if !collections.is_empty() {
-                // The earlier pages have returned all collections before the one in the token.
+                // The earlier pages have returned all collections before the collection in the token.
                 let at =
                     collections.iter().position(|(value, _)| key.get(partition) == Some(value));
                 collections.drain(..at.ok_or_else(invalid)?);
@@ -164,7 +163,7 @@ fn key_attributes(source: Source<'_>) -> Result<(&KeyAttribute, Option<&KeyAttri
     Ok((partition, sort))
 }
 
-/// Checks that the values to which a key attribute is compared have the attribute's type.
+/// Checks that every value that is compared with a key attribute has the attribute's type.
 fn check_key_values(
     select: &Select,
     partition: &KeyAttribute,
@@ -190,9 +189,9 @@ fn check_key_values(
     Ok(())
 }
 
-/// Returns whether the collections are read forward. `ORDER BY` must name key attributes, and is
-/// allowed only if conditions select partition keys; `collections` is the number of these partition
-/// keys.
+/// Returns whether the collections are read forward. `collections` is the number of partition keys
+/// that the conditions select. `ORDER BY` must name key attributes, and is allowed only if the
+/// conditions select partition keys.
 fn order_of(
     select: &Select,
     partition: &str,
@@ -226,7 +225,7 @@ fn order_of(
         }
         Some(_) => {}
     }
-    // Unless `ORDER BY` names the sort key, DynamoDB reads backwards.
+    // If `ORDER BY` does not name the sort key, DynamoDB reads backwards.
     Ok(select
         .order
         .iter()
@@ -234,7 +233,8 @@ fn order_of(
         .is_some_and(|(_, forward)| *forward))
 }
 
-/// Finds the table or index that a statement reads. Errors have the texts for statements.
+/// Finds the table or index that a statement reads. The errors have DynamoDB's messages for
+/// statements.
 fn find_source<'t>(
     table: &'t partition::Table,
     select: &Select,
@@ -255,8 +255,8 @@ fn find_source<'t>(
 }
 
 /// Returns the token for the next page: the last key that was read, and a MAC with the store's key.
-/// The MAC covers the statement and the table's ARN. A client cannot forge a token, or use it for
-/// another statement or for a table of the same name in another account.
+/// The MAC also covers the statement and the table's ARN. Therefore a client cannot forge a token, or
+/// use it for another statement or for a table of the same name in another account.
 fn write_token(last: &Item, owner: &str, token_key: &TokenKey) -> String {
     let mut key = String::new();
     json::write_item(&mut key, last);

@@ -1,5 +1,5 @@
-//! `ExecuteTransaction`: up to 100 PartiQL statements, all reads at one point in time, or all writes,
-//! atomically.
+//! `ExecuteTransaction`: executes up to 100 PartiQL statements. They are either all reads, of one
+//! snapshot, or all writes, which are atomic.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub(super) async fn execute_transaction(
     let mut writes: Vec<(usize, Statement, bool)> = Vec::new();
     for (position, parameters) in statements.iter().enumerate() {
         let of_failure = parameters.returns_item_on_failure();
-        // The error of an invalid parameter does not contain the position of its statement.
+        // Errors of invalid parameters are returned without the position of the statement.
         parameters.check_values()?;
         match parameters.parse().map_err(|error| in_statement(position, error))? {
             Statement::Select(select) => reads.push(select),
@@ -80,16 +80,15 @@ pub(super) async fn execute_transaction(
     }
 }
 
-/// Adds the position of the statement to an error.
+/// Adds the position of the statement, counted from 0, to an error.
 fn in_statement(position: usize, error: ApiError) -> ApiError {
     error.prefixed(&format!("Validation failed in TransactStatements[{position}]: "))
 }
 
-/// The planned statements of a transaction, and the reason of each statement that could not be
-/// planned.
+/// The planned statements of a transaction, and the reasons of the statements that are invalid.
 struct Planned<T> {
     found: Vec<T>,
-    /// The reason of each statement so far; `NONE` for a planned statement.
+    /// The reason for each statement that was added; [`Reason::NONE`] for a valid statement.
     reasons: Vec<Reason>,
 }
 
@@ -100,7 +99,7 @@ impl<T> Default for Planned<T> {
 }
 
 impl<T> Planned<T> {
-    /// Adds the next statement.
+    /// Adds the next statement, or the reason if it is invalid.
     fn add(&mut self, position: usize, planned: Result<T, PlanError>) -> Result<(), ApiError> {
         self.reasons.push(match planned {
             Ok(found) => {
@@ -115,7 +114,7 @@ impl<T> Planned<T> {
         Ok(())
     }
 
-    /// Returns the planned statements if all could be planned and no two concern the same item.
+    /// Returns the planned statements if all are valid and no two statements concern the same item.
     fn finish(self, item: impl Fn(&T) -> (TableId, &PrimaryKey)) -> Result<Vec<T>, ApiError> {
         if self.reasons.iter().any(|reason| *reason != Reason::NONE) {
             return Err(ApiError::transaction_cancelled(self.reasons));
@@ -128,7 +127,7 @@ impl<T> Planned<T> {
     }
 }
 
-/// Returns the item to read.
+/// Returns the table and the key of the item to read.
 fn plan_read(store: &Store, select: &Select) -> Result<(Arc<Table>, PrimaryKey), PlanError> {
     let table = tables::find_for_items(store, &select.table).map_err(PlanError::Item)?;
     if select.index.is_some() {
@@ -163,7 +162,7 @@ async fn answer_reads(
         let size = found.as_ref().map_or(0, Item::size);
         bytes += size;
         let cost = Capacity::of_read(size, true);
-        // A read in a transaction costs twice as much as the read alone.
+        // A read in a transaction costs twice as much as a single read.
         metering::record_read(store, table, &key.partition, cost.plus(cost), admitted);
         consumed.push((select.table.as_str(), cost.into()));
         out.push_str(if position > 0 { ",{" } else { "{" });
@@ -218,7 +217,7 @@ async fn answer_writes(
         let now = store.now();
         for ((planned, written), admitted) in planned.iter().zip(&written).zip(admitted) {
             let key = &planned.write.key.partition;
-            // A write in a transaction costs twice as much as the write alone.
+            // A write in a transaction costs twice as much as a single write.
             metering::record_write(store, &planned.context.table, key, written, 2, admitted, now);
         }
     }
@@ -240,8 +239,7 @@ async fn answer_writes(
     Ok(out)
 }
 
-/// Converts the reasons of operations to those of inserts: a failed condition means that the item
-/// already exists.
+/// Replaces the reason of each insert whose condition failed: the item already exists.
 fn reasons_for_inserts(
     reasons: Vec<CancellationReason>,
     planned: &[StatementWrite],

@@ -1,4 +1,5 @@
-//! The expression parameters that operations share: placeholders, and which parameters may be combined.
+//! The expression parameters that operations share: placeholders, and the checks of which parameters
+//! may be combined.
 //!
 //! The crate `expression` parses the expressions.
 
@@ -14,8 +15,8 @@ use super::index_choice::Source;
 use super::parameters::Parameters;
 use super::wording::{Checked, Wording};
 
-/// The legacy parameters of a condition: `Expected`, and `ConditionalOperator`, which joins its
-/// members.
+/// The legacy parameters of a condition: `Expected`, and `ConditionalOperator`, which combines the
+/// members of `Expected`.
 pub(crate) const LEGACY_CONDITION: [&str; 2] = ["Expected", "ConditionalOperator"];
 
 /// The parameters `ExpressionAttributeNames` and `ExpressionAttributeValues`, as they were sent.
@@ -37,7 +38,7 @@ impl Substitutions {
     pub(crate) fn read(parameters: Parameters<'_>, words: Wording) -> Result<Self, ApiError> {
         let names = parameters.strings("ExpressionAttributeNames")?;
         let values = parameters.placeholder_values("ExpressionAttributeValues", words)?;
-        // For requests with deeply nested values, DynamoDB uses its older error texts.
+        // For requests with deeply nested values, DynamoDB uses its older error messages.
         let words = match &values {
             Some(Err(_)) if parameters.nests_deeply() => Wording::Older,
             _ => words,
@@ -45,7 +46,7 @@ impl Substitutions {
         Ok(Self { names, values, words })
     }
 
-    /// Creates placeholders of names only.
+    /// Creates substitutions with names but without values.
     pub(crate) fn of_names(names: Option<BTreeMap<String, String>>) -> Self {
         Self { names, values: None, words: Wording::Current }
     }
@@ -60,8 +61,8 @@ impl Substitutions {
         self.placeholders(|error| ApiError::validation(error.with_size()))
     }
 
-    /// Validates the placeholders of a Scan and returns them. A Scan is the only operation whose
-    /// error for a too long value placeholder does not contain its length.
+    /// Validates the placeholders of a Scan and returns them. If a value placeholder is too long,
+    /// the error of a Scan does not contain the length; the errors of other operations do.
     pub(crate) fn into_placeholders_of_scan(self) -> Result<Placeholders, ApiError> {
         self.placeholders(ApiError::from)
     }
@@ -86,7 +87,8 @@ pub(crate) fn mixed(legacy: &[&str], expressions: &[&str]) -> ApiError {
 }
 
 /// Checks that expressions are not mixed with legacy parameters, and that placeholders are not sent
-/// without an expression. `KeyConditions` may be combined with expressions other than the key condition.
+/// without an expression. `KeyConditions` may be combined with all expressions except
+/// `KeyConditionExpression`.
 pub(crate) fn check_combination(
     parameters: Parameters<'_>,
     expressions: &[&str],
@@ -194,7 +196,7 @@ pub(crate) fn check_filter_leaves_keys(
     }
 }
 
-/// Checks that no path of a projection leads into the value of a key attribute.
+/// Checks that no path of a projection addresses a part of a key attribute.
 pub(crate) fn check_projection_leaves_keys(
     projection: Option<&Projection>,
     table: &Table,
@@ -202,7 +204,7 @@ pub(crate) fn check_projection_leaves_keys(
     check_scalar_keys(&projection.into_iter().flat_map(Projection::entered_roots).collect(), table)
 }
 
-/// Checks that no path of a filter leads into the value of a key attribute.
+/// Checks that no path of a filter addresses a part of a key attribute.
 pub(crate) fn check_filter_enters_no_key(
     filter: Option<&Condition>,
     table: &Table,
@@ -211,8 +213,8 @@ pub(crate) fn check_filter_enters_no_key(
     check_scalar_keys(&nested.map(Path::root).collect(), table)
 }
 
-/// Checks that paths do not lead into key attributes, which are scalars. Checks the keys of the
-/// table and of all its indexes, whichever of them the request reads.
+/// Checks that no path addresses a part of a key attribute, because keys are scalars. Checks the keys
+/// of the table and of all its indexes, even if the request reads only one of them.
 fn check_scalar_keys(entered: &BTreeSet<&str>, table: &Table) -> Result<(), ApiError> {
     if entered.is_empty() {
         return Ok(());
@@ -229,8 +231,8 @@ fn check_scalar_keys(entered: &BTreeSet<&str>, table: &Table) -> Result<(), ApiE
     }
 }
 
-/// Returns the error for a path into the value of a key attribute. `kind` says whether the
-/// attribute is in the key of the table or of an index.
+/// Returns the error for a path that addresses a part of a key attribute. `kind` is the kind of key
+/// in the message: of the table or of an index.
 pub(crate) fn key_is_scalar(kind: &str, name: &str) -> ApiError {
     ApiError::validation(format!(
         "Key attributes must be scalars; list random access '[]' and map lookup '.' are not allowed: {kind}: {name}"

@@ -22,8 +22,8 @@ use super::wording::Wording;
 use crate::store::Store;
 use node::ring::ArcId;
 
-/// Returns the only arc that a strongly consistent `GetItem` reads. Returns `None` for any other
-/// request, and for a request that is refused later; then the latest state of all arcs is needed.
+/// Returns the arc that a strongly consistent `GetItem` reads. Returns `None` for any other request,
+/// and for an invalid request. The caller then waits for the latest state of all arcs.
 pub(super) fn find_arc(
     store: &Store,
     operation: Operation,
@@ -92,7 +92,7 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
     Ok(out)
 }
 
-/// Appends the item with these stored bytes, and returns its size.
+/// Decodes an item from its stored bytes, appends it to the response, and returns its size.
 fn write_found(
     out: &mut String,
     bytes: &[u8],

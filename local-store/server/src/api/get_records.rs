@@ -1,4 +1,4 @@
-//! `GetRecords`: the next records of a shard, and the iterator for the records after them.
+//! `GetRecords`: returns the next records of a shard, and the iterator for the next request.
 //!
 //! At the end of a closed shard, the response has no next iterator, but may still have records.
 
@@ -51,8 +51,8 @@ pub(super) async fn get_records(
         store.long_reads().run(|| records.read(&mut page, false)).await?;
     }
     let Page { mut out, place, is_cut, .. } = page;
-    // Records may have been trimmed between the look-up and the view. The reader must then get an
-    // error instead of a gap.
+    // Records may have been trimmed between the look-up and the view. The client then gets an error.
+    // Otherwise it would miss records without notice.
     check_not_trimmed(
         iterator.place,
         FoundStream::find(store, arn)?.shard(&iterator.shard_id, arn)?.1,
@@ -77,11 +77,11 @@ struct Records<'r> {
     region: &'r str,
 }
 
-/// The records that have been read so far.
+/// The progress of reading a page.
 struct Page {
-    /// The response, up to the last record.
+    /// The response, up to and including the last record that was read.
     out: String,
-    /// The place of the next record.
+    /// The place of the next record to read.
     place: Place,
     count: usize,
     /// Whether the page is full but more records follow.
@@ -98,8 +98,8 @@ impl Page {
 }
 
 impl Records<'_> {
-    /// Continues to read at the place of the page, until the page is full or a short read reaches
-    /// its limit.
+    /// Reads records from the page's place until the page is full, the shard has no more records, or
+    /// a short read reaches its limit.
     fn read(&self, page: &mut Page, is_short: bool) -> Result<(), ReadError> {
         let from = match page.place {
             Place::TrimHorizon => Position::At(self.shard.first),

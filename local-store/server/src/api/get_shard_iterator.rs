@@ -1,6 +1,6 @@
-//! `GetShardIterator`: a place in a shard from which to read.
+//! `GetShardIterator`: returns an iterator, which contains the place in a shard to read from.
 //!
-//! `shard_iterator` defines the text of an iterator.
+//! `shard_iterator` encodes an iterator as a string.
 
 use model::EpochMillis;
 use partition::{Sequence, Shard, Table, View, find_first_since, read_last_sequence};
@@ -68,7 +68,8 @@ pub(super) fn get_shard_iterator(
     Ok(out)
 }
 
-/// Refuses an iterator type if the parameter that it needs is missing, or if it does not accept a parameter.
+/// Checks that the request has the parameter that the iterator type requires, and no parameter that
+/// the type does not allow.
 fn check_companions(
     iterator_type: &str,
     has_sequence: bool,
@@ -89,8 +90,8 @@ fn check_companions(
     Ok(())
 }
 
-/// Returns the place of the first record that was made at `time` or later; if there is none, the
-/// place after all records. As in DynamoDB, returns the trim horizon if records of that time may
+/// Returns the place of the first record that was created at `time` or later; if there is none, the
+/// place after all records. As in DynamoDB, returns the trim horizon if records of this time may
 /// already have been trimmed.
 fn since(
     view: &dyn View,

@@ -1,5 +1,5 @@
-//! The index that a Query or Scan reads, and the checks of what it supports: consistency, `Select`,
-//! and which attributes must be fetched from the table.
+//! Finds the index that a Query or Scan reads. Checks that the index supports the consistency and
+//! `Select` of the request, and whether items must be fetched from the table.
 //!
 //! Source: AWS, "Local secondary indexes" and "Global secondary indexes", attribute projections.
 
@@ -148,8 +148,8 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Returns whether an exclusive start key has exactly the attributes that the source requires,
-    /// whatever their types.
+    /// Returns whether an exclusive start key has exactly the attributes that the source requires.
+    /// Does not check their types.
     pub(crate) fn names_start_key(&self, key: &Item) -> bool {
         let attributes = self.start_key_attributes();
         key.len() == attributes.len() && attributes.iter().all(|a| key.get(&a.name).is_some())
@@ -166,8 +166,8 @@ impl<'t> Source<'t> {
         key.len() == self.start_key_attributes().len() && schema.partition.iter().all(is_typed)
     }
 
-    /// Returns whether a query can have a second page. In a table without a sort key it cannot,
-    /// because a partition key has at most one item, so DynamoDB accepts no exclusive start key.
+    /// Returns whether a query can have a second page. In a table without a sort key, a partition key
+    /// has at most one item, so DynamoDB accepts no exclusive start key.
     pub(crate) fn can_continue_query(&self) -> bool {
         self.index.is_some() || self.table.key_schema.sort.is_some()
     }
@@ -224,8 +224,8 @@ mod tests {
 
     const TABLE: &str = r#"{"TableName":"things","BillingMode":"PAY_PER_REQUEST","AttributeDefinitions":[{"AttributeName":"p","AttributeType":"S"},{"AttributeName":"g","AttributeType":"S"}],"KeySchema":[{"AttributeName":"p","KeyType":"HASH"}],"GlobalSecondaryIndexes":[{"IndexName":"by-g","KeySchema":[{"AttributeName":"g","KeyType":"HASH"}],"Projection":{"ProjectionType":"ALL"}}]}"#;
 
-    /// Goal: an index without all its entries never gives a seemingly complete result. With one arc, no index
-    /// waits for the delivery of its entries, so the test sets that status itself.
+    /// Goal: reads of an index that lacks entries fail instead of returning an incomplete result. With one
+    /// arc, no index waits for the delivery of entries, so the test sets this status itself.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn an_index_that_is_being_built_is_not_read() {
         let folder = tempfile::tempdir().unwrap();

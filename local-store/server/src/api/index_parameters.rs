@@ -1,7 +1,7 @@
 //! `LocalSecondaryIndexes`, `GlobalSecondaryIndexes` and `GlobalSecondaryIndexUpdates`: parses them
 //! and creates index definitions. The order of checks is DynamoDB's.
 //!
-//! The error texts are DynamoDB's for `CreateTable` and `UpdateTable`. `index_updates` checks the
+//! The error messages are DynamoDB's for `CreateTable` and `UpdateTable`. `index_updates` checks the
 //! parameters against the existing indexes of a table.
 
 use std::collections::BTreeSet;
@@ -20,9 +20,9 @@ use super::parameters::Parameters;
 use super::table_options::{Subject, ThroughputOptions};
 use super::table_settings::check_units;
 
-/// The maximum number of indexes in a list that are checked, to bound the work: each index is
-/// compared with all earlier ones. It is larger than the limit of a table, so that an error in an
-/// index is reported before the error about the number of indexes.
+/// The maximum number of indexes in a list that are checked. It bounds the work, because each index
+/// is compared with all earlier indexes. It is larger than the limit of a table, so that an error in
+/// an index is reported before the error about the number of indexes.
 const INDEXES_CHECKED_MAX: usize = 100;
 
 /// One index, as it was sent.
@@ -70,8 +70,8 @@ impl ThroughputParameters {
         }
     }
 
-    /// Returns the read and write capacity units of an index. Called after the constraints were
-    /// checked.
+    /// Returns the read and write capacity units of an index. The caller must have checked the
+    /// constraints.
     pub(crate) fn check(self, index: &str) -> Result<(u64, u64), ApiError> {
         check_units((self.read_units.unwrap_or(1), self.write_units.unwrap_or(1)), Some(index))
     }
@@ -110,7 +110,7 @@ impl<'j> IndexParameters<'j> {
         self.name
     }
 
-    /// Returns whether the index has no throughput, which an index of a provisioned table requires.
+    /// Returns whether the index lacks the throughput that an index of a provisioned table requires.
     pub(crate) fn lacks_throughput(&self, billing: Billing) -> bool {
         billing != Billing::OnDemand && self.throughput.is_none()
     }
@@ -178,7 +178,7 @@ impl<'j> IndexParameters<'j> {
         })
     }
 
-    /// Checks the projection of the index, which does not need the table.
+    /// Checks the projection of the index and returns it. This check does not need the table.
     pub(crate) fn check_projection(&self) -> Result<IndexProjection, ApiError> {
         let invalid = |text: String| Err(ApiError::invalid_parameter(text));
         let Some(projection) = &self.projection else {
@@ -221,14 +221,14 @@ impl<'j> IndexParameters<'j> {
     }
 }
 
-/// Returns the error for an index of an on-demand table that has throughput.
+/// Returns the error for an index with throughput in an on-demand table.
 fn throughput_not_allowed(index: &str) -> ApiError {
     ApiError::invalid_parameter(format!(
         "ProvisionedThroughput should not be specified for index: {index} when BillingMode is PAY_PER_REQUEST"
     ))
 }
 
-/// Returns the error for an index of a provisioned table that has no throughput.
+/// Returns the error for an index without throughput in a provisioned table.
 pub(crate) fn throughput_missing(index: &str) -> ApiError {
     ApiError::invalid_parameter(format!(
         "ProvisionedThroughput must be specified for index: {index}"
@@ -336,7 +336,7 @@ fn check_count(kind: IndexKind, count: usize) -> Result<(), ApiError> {
     }
 }
 
-/// Checks the number of indexes of a table, and the number of attributes that they project together.
+/// Checks the number of indexes of a table, and the total number of attributes that they project.
 pub(crate) fn check_counts(indexes: &[&IndexDefinition]) -> Result<(), ApiError> {
     for kind in [IndexKind::Local, IndexKind::Global] {
         check_count(kind, indexes.iter().filter(|index| index.kind == kind).count())?;
@@ -353,8 +353,8 @@ pub(crate) fn check_counts(indexes: &[&IndexDefinition]) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Checks that some key uses every attribute definition. `indexes` are all indexes that the table
-/// will have.
+/// Checks that every attribute definition is used in the key of the table or of an index. `indexes`
+/// are all indexes that the table will have.
 pub(crate) fn check_definitions_used<'i>(
     definitions: &[Element<'_>],
     table: &KeySchema,

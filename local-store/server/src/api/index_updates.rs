@@ -1,7 +1,7 @@
 //! `GlobalSecondaryIndexUpdates` of `UpdateTable`: parses the updates, and checks them against the
 //! existing indexes.
 //!
-//! The ticks build a new index and remove a deleted one.
+//! The periodic work of the module `ticks` builds new indexes and removes deleted indexes.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,8 @@ enum IndexUpdate<'j> {
     Update(IndexThroughput<'j>),
     /// An update without an action.
     Nothing,
-    /// Several actions in one update, which is refused after each action was found well-formed.
+    /// Several actions in one update. Such an update is refused, but only after each action was
+    /// checked.
     Several(Vec<Self>),
 }
 
@@ -46,7 +47,7 @@ pub(crate) struct IndexUpdates<'j> {
     updates: Option<Vec<IndexUpdate<'j>>>,
 }
 
-/// The index changes that have passed their checks.
+/// The validated index changes.
 #[derive(Default)]
 pub(crate) struct IndexChanges {
     pub(crate) changes: Vec<IndexChange>,
@@ -132,7 +133,7 @@ impl<'j> IndexUpdates<'j> {
         }
     }
 
-    /// Refuses an update that has `WarmThroughput` without a number.
+    /// Refuses an update that has a `WarmThroughput` without any units.
     pub(crate) fn check_warm(&self) -> Result<(), ApiError> {
         let is_empty = |update: &&IndexThroughput<'_>| update.options.has_empty_warm();
         match self.updates().iter().filter_map(IndexUpdate::throughput).find(is_empty) {
@@ -352,7 +353,7 @@ fn check_types(created: &IndexDefinition, table: &Table) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Returns a key schema in the form of DynamoDB's error messages.
+/// Returns a key schema in the form in which DynamoDB's error messages quote it.
 fn schema_text(schema: &IndexKeySchema) -> String {
     let element = |attribute: &KeyAttribute, kind: &str| {
         format!("{}:{}:{kind}", attribute.name, attribute.attribute_type.descriptor())

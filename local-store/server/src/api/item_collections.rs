@@ -1,4 +1,4 @@
-//! `ItemCollectionMetrics`: the sizes of the item collections that writes changed.
+//! Writes `ItemCollectionMetrics`, the sizes of the item collections that writes have changed.
 //!
 //! Only a table with local indexes has item collections.
 

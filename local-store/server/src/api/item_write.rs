@@ -1,7 +1,7 @@
 //! The code that `PutItem`, `UpdateItem` and `DeleteItem` share: parameters, submission of the command, and
 //! members of the response.
 //!
-//! Each operation has its checks and results in its own file.
+//! The file of each operation has the checks and results that the others do not share.
 
 use expression::{Condition, ExpressionKind, Placeholders};
 use model::KeyValue;
@@ -47,11 +47,11 @@ impl<'j> WriteParameters<'j> {
         })
     }
 
-    /// Checks each parameter by itself. `own` is the parameter that only this operation has and
-    /// that must be present.
+    /// Checks the constraints of each parameter. `own` is the required parameter that only this
+    /// operation has.
     ///
-    /// DynamoDB has two sets of error texts. A request that lacks a required member, or is nested
-    /// very deeply, gets the older texts.
+    /// DynamoDB has two sets of error messages. A request that lacks a required member, or is nested
+    /// very deeply, gets the older messages.
     pub(crate) fn constrain(
         &self,
         parameters: Parameters<'_>,
@@ -75,8 +75,9 @@ impl<'j> WriteParameters<'j> {
         constraints.finish()
     }
 
-    /// Adds failures with the current texts. Returns whether the remaining checks are needed:
-    /// DynamoDB reports an empty name alone, and also an invalid `ReturnValues` of an update.
+    /// Adds failures with the current messages. Returns false if the remaining checks must be
+    /// skipped. DynamoDB reports an empty table name without any other failure, and also an invalid
+    /// `ReturnValues` of an update.
     fn constrain_whole(&self, constraints: &mut Constraints, operation: WriteOperation) -> bool {
         if self.table == Some("") {
             constraints.empty_name("TableName");
@@ -153,17 +154,17 @@ pub(crate) enum WriteOperation {
     Delete,
 }
 
-/// The prefix of errors that are found before the table look-up.
+/// The prefix of validation errors that are found before the table is looked up.
 const DETECTED: &str = "1 validation error detected: ";
 
-/// Returns an error that was found before the table look-up, in the form that `PutItem`,
-/// `UpdateItem` and `DeleteItem` use: with [`DETECTED`] as prefix. A request that is nested very
-/// deeply gets the older text without the prefix.
+/// Adds the prefix [`DETECTED`] to an error that was found before the table was looked up, as
+/// `PutItem`, `UpdateItem` and `DeleteItem` do. The errors of a very deeply nested request have no
+/// prefix.
 pub(crate) fn detected(parameters: Parameters<'_>, error: ApiError) -> ApiError {
     if parameters.nests_deeply() { error } else { error.prefixed(DETECTED) }
 }
 
-/// The details of a response that a request asks for.
+/// The optional members of a response that a request asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerDetail {
     capacity: CapacityDetail,

@@ -1,7 +1,8 @@
 //! `AttributeDefinitions` and `KeySchema` of tables and indexes: parses them and creates a key
 //! schema. The order of checks is DynamoDB's.
 //!
-//! `create_table` and `index_parameters` check the rules for tables or for indexes alone.
+//! `create_table` checks the rules that apply only to tables, and `index_parameters` the rules that
+//! apply only to indexes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,9 +25,9 @@ pub(crate) struct Element<'j> {
 /// The maximum number of elements of a key schema: partition key and sort key.
 const KEY_SCHEMA_ELEMENTS_MAX: usize = 2;
 
-/// The maximum number of elements of a global index's key schema in a request. It allows one more
-/// partition key attribute and one more sort key attribute than an index can have, so that the
-/// error can name the kind of which there are too many.
+/// The maximum number of elements of a global index's key schema in a request. It allows one
+/// partition key attribute and one sort key attribute too many, so that the error can name the kind
+/// that exceeds its limit.
 const GLOBAL_KEY_ELEMENTS_MAX: usize = 2 * (INDEX_KEY_ATTRIBUTES_MAX + 1);
 
 pub(crate) fn read_elements<'j>(
@@ -44,7 +45,7 @@ pub(crate) fn read_elements<'j>(
     elements.into_iter().map(read).collect::<Result<_, _>>().map(Some)
 }
 
-/// Adds the failures of `AttributeDefinitions`. `is_required` says whether the parameter must be
+/// Adds the failures of `AttributeDefinitions`. If `is_required` is true, the parameter must be
 /// present.
 pub(crate) fn constrain_definitions(
     constraints: &mut Constraints,
@@ -201,7 +202,7 @@ pub(crate) fn global_key_schema(
     ))
 }
 
-/// Returns the type in the definition of an attribute.
+/// Returns the type of an attribute from its definition; `None` if it has no valid definition.
 fn type_of(definitions: &[Element<'_>], name: Option<&str>) -> Option<KeyAttributeType> {
     let definition = definitions.iter().find(|definition| definition.name == name)?;
     KeyAttributeType::from_descriptor(definition.kind?)

@@ -1,8 +1,8 @@
 //! The legacy parameters, which expressions have replaced: `Expected`, `AttributeUpdates`,
 //! `KeyConditions`, `QueryFilter`, `ScanFilter`, `ConditionalOperator` and `AttributesToGet`.
 //!
-//! This module parses and checks them with DynamoDB's error messages, and converts them to the same types as
-//! expressions.
+//! This module parses and checks these parameters with DynamoDB's error messages, and converts them
+//! to the same types as expressions.
 
 use std::collections::BTreeSet;
 
@@ -21,8 +21,8 @@ use super::wording::{Checked, Wording};
 
 /// The values of `ConditionalOperator`.
 const CONDITIONAL_OPERATORS: &[&str] = &["OR", "AND"];
-/// The values of `ConditionalOperator` in the errors of operations that do not name the parameter.
-/// `ALL` instead of `AND` is DynamoDB's own mistake.
+/// The values of `ConditionalOperator` in error messages that do not name the parameter. `ALL` instead
+/// of `AND` is a mistake of DynamoDB.
 const CONDITIONAL_OPERATORS_SHOWN: &[&str] = &["ALL", "OR"];
 /// The values of `ComparisonOperator`, in the order of DynamoDB's error messages.
 const COMPARISON_OPERATORS: &[&str] = &[
@@ -42,16 +42,16 @@ const COMPARISON_OPERATORS: &[&str] = &[
 ];
 /// The maximum number of `KeyConditions` for a key of one or two attributes.
 const KEY_CONDITIONS_MAX: usize = 2;
-/// The name of `Expected` in the texts of constraints.
+/// The name of `Expected` in the messages of constraints.
 const EXPECTED: &str = "expected";
-/// The name of `ScanFilter` in the texts of constraints.
+/// The name of `ScanFilter` in the messages of constraints.
 const SCAN_FILTER: &str = "scanFilter";
 /// The values of `Action`.
 const ACTIONS: &[&str] = &["ADD", "PUT", "DELETE"];
 
 /// The types whose values can be ordered.
 const ORDERED: &[AttributeType] = &[AttributeType::S, AttributeType::N, AttributeType::B];
-/// The types of values that a string, a binary, a set or a list can contain.
+/// The types of the values for which `CONTAINS` can search.
 const PARTS: &[AttributeType] = &[
     AttributeType::S,
     AttributeType::N,
@@ -59,7 +59,7 @@ const PARTS: &[AttributeType] = &[
     AttributeType::Bool,
     AttributeType::Null,
 ];
-/// The types whose values can have a prefix.
+/// The types that `BEGINS_WITH` supports.
 const TEXTS: &[AttributeType] = &[AttributeType::S, AttributeType::B];
 
 /// Returns the operator with this name, its minimum and maximum number of values, inclusive, and the types of
@@ -105,7 +105,7 @@ struct ConditionParameters<'j> {
 /// A map of conditions and its `ConditionalOperator`, as they were sent.
 #[derive(Debug)]
 pub(crate) struct ConditionsParameters<'j> {
-    /// The name of the parameter in the texts of constraints.
+    /// The name of the parameter in the messages of constraints.
     at: &'static str,
     conditions: Option<Vec<ConditionParameters<'j>>>,
     conditional_operator: Option<&'j str>,
@@ -152,8 +152,8 @@ impl<'j> ConditionsParameters<'j> {
         self.conditions.is_some()
     }
 
-    /// Checks `ConditionalOperator` with the text of a Query. A Query checks this parameter before
-    /// its other parameters.
+    /// Checks `ConditionalOperator` with the error message of a Query, which checks this parameter
+    /// before all others.
     pub(crate) fn check_operator(&self) -> Result<(), ApiError> {
         match self.conditional_operator {
             Some(operator) if !CONDITIONAL_OPERATORS.contains(&operator) => {
@@ -163,7 +163,7 @@ impl<'j> ConditionsParameters<'j> {
         }
     }
 
-    /// Adds the failures of members that are invalid by themselves.
+    /// Adds the constraint failures of the members.
     pub(crate) fn constrain(&self, constraints: &mut Constraints, words: OperatorWords) {
         let operator = self.conditional_operator;
         match words {
@@ -206,15 +206,15 @@ impl<'j> ConditionsParameters<'j> {
         self.conditions.iter().flatten().map(|condition| condition.attribute)
     }
 
-    /// Returns one condition that combines all members, or `None` without members.
+    /// Returns one condition that combines all members; `None` if there are no members.
     pub(crate) fn into_condition(self) -> Result<Option<Condition>, ApiError> {
         let any = self.conditional_operator == Some("OR");
         let conditions = self.check()?;
         Ok(Some(conditions).filter(|c| !c.is_empty()).map(|c| Condition::of_legacy(c, any)))
     }
 
-    /// Returns the key conditions. The allowed number and operators depend on the key of the table
-    /// or index, so [`check_key_conditions`] checks them once that key is known.
+    /// Returns the key conditions. Their allowed number and operators depend on the key of the table
+    /// or index, so [`check_key_conditions`] checks them after the table was looked up.
     pub(crate) fn into_key_expression(self, of_index: bool) -> Result<KeyExpression, ApiError> {
         let conditions = self.check()?;
         let max = if of_index { usize::MAX } else { KEY_CONDITIONS_MAX };
@@ -235,7 +235,7 @@ impl<'j> ConditionsParameters<'j> {
         // Bounds the work for each item. A condition without values counts as one value.
         if conditions.iter().map(|c| c.values.len().max(1)).sum::<usize>() > LEGACY_VALUES_MAX {
             return Err(ApiError::invalid_parameter(format!(
-                "The conditions and their values are more than {LEGACY_VALUES_MAX}"
+                "The conditions have more than {LEGACY_VALUES_MAX} values in total"
             )));
         }
         Ok(conditions)

@@ -1,7 +1,7 @@
-//! `ListStreams`: every stream that can be read, or those of one table.
+//! `ListStreams`: returns all streams that can be read, or the streams of one table, in pages.
 //!
-//! Streams are ordered by table name, then by label. A disabled stream is listed until it is
-//! trimmed. A page may start after a stream that no longer exists, so that a client can list
+//! Streams are ordered by table name, then by label. A disabled stream is listed until all its records
+//! are trimmed. A page may start after a stream that no longer exists, so that a client can list
 //! streams while tables are deleted.
 
 use model::limits::LIST_STREAMS_MAX;

@@ -1,6 +1,4 @@
-//! `ListTables`: the names of the tables, in order, page by page.
-//!
-//! The response contains only names.
+//! `ListTables`: returns the names of the tables in pages, ordered by name.
 
 use model::json;
 use model::limits::LIST_TABLES_MAX;

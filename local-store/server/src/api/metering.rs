@@ -1,10 +1,9 @@
-//! Throughput: the admission of a request before it is executed, and the record of the capacity
-//! that it consumed.
+//! Throughput limits: admits a request before it is executed, and records the capacity that it
+//! consumed.
 //!
-//! `capacity` computes the consumption, and the module `traffic` enforces limits. Before a request
-//! is executed, only a part of its cost is known, or none. The request is admitted if the limits
-//! allow the known part. The rest is charged afterwards, even if the remaining capacity becomes
-//! negative.
+//! `capacity` computes the consumption, and the module `traffic` enforces the limits. The full cost of
+//! a request is known only after its execution. A request is admitted if the limits allow the minimum
+//! cost. The rest is charged afterwards, even if the remaining capacity becomes negative.
 
 use model::{EpochMillis, Item, KeyValue, PrimaryKey, Token};
 use partition::{
@@ -33,7 +32,7 @@ fn least_read(is_consistent: bool) -> u64 {
 }
 
 impl Admitted {
-    /// The first demand of an operation is the one of its table.
+    /// Returns the capacity that an operation takes from its table, which is its first demand.
     fn of(demands: &[Demand]) -> Self {
         Self { halves: demands.first().map_or(0, |demand| demand.halves) }
     }
@@ -54,7 +53,7 @@ fn admit(store: &Store, table: &Table, demands: Vec<Demand>) -> Result<Admitted,
     }
 }
 
-/// Returns what the read of an item demands. `times` is 2 in a transaction, which doubles the cost,
+/// Returns the demands of the read of an item. `times` is the factor of the cost: 2 in a transaction,
 /// and otherwise 1.
 pub(crate) fn read_demands(key: &PrimaryKey, is_consistent: bool, times: u64) -> Vec<Demand> {
     let halves = least_read(is_consistent) * times;
@@ -88,9 +87,8 @@ pub(crate) fn record_read(
     store.traffic().charge(table, demand, now);
 }
 
-/// Refuses a write to a table whose global indexes cannot be updated, because the arc of their
-/// entries is unavailable. Otherwise, the index changes that wait for delivery would fill the disk.
-/// DynamoDB also throttles writes to such tables.
+/// Refuses a write if too many changes of the table's global indexes wait for an unavailable arc.
+/// Otherwise, the waiting changes would fill the disk. DynamoDB also throttles such writes.
 fn check_indexes_follow(store: &Store, table: &Table, write: &Write) -> Result<(), ApiError> {
     if matches!(write.action, WriteAction::Check) || !store.blocks_writes(table, &write.key)? {
         return Ok(());
@@ -105,8 +103,9 @@ fn check_indexes_follow(store: &Store, table: &Table, write: &Write) -> Result<(
     Err(throttled(store, table, &excess))
 }
 
-/// Returns what a write demands. `times` is 2 in a transaction, and otherwise 1. As in DynamoDB, a
-/// global index without remaining capacity blocks writes that may change it.
+/// Returns the demands of a write. `times` is the factor of the cost: 2 in a transaction, and
+/// otherwise 1. As in DynamoDB, a global index without remaining capacity blocks writes that may
+/// change it.
 ///
 /// # Errors
 /// The global indexes of the table cannot be updated.
@@ -161,8 +160,8 @@ pub(crate) fn admit_write(
 /// Admits the operations of a transaction as one request, and returns the admitted capacity of each.
 ///
 /// # Errors
-/// `TransactionCanceledException` with a reason for each operation, or the error of an operation for which the
-/// client is not the cause. No capacity is taken.
+/// `TransactionCanceledException` with a reason for each operation, or an error of an operation that the client
+/// did not cause. No capacity is taken.
 pub(crate) fn admit_transaction<'t>(
     store: &Store,
     operations: impl Iterator<Item = (&'t Table, Result<Vec<Demand>, ApiError>)>,
@@ -196,8 +195,8 @@ pub(crate) fn admit_transaction<'t>(
 }
 
 /// Records the capacity that the write of an item consumed at the time `now`, including changed
-/// index entries. `times` is 2 in a transaction, and otherwise 1. This factor does not apply to
-/// index entries.
+/// index entries. `times` is the factor of the item's cost: 2 in a transaction, and otherwise 1. It
+/// does not apply to index entries.
 pub(crate) fn record_write(
     store: &Store,
     table: &Table,
@@ -248,8 +247,8 @@ fn own_index<'t>(source: Source<'t>) -> Option<&'t SecondaryIndex> {
     source.index.filter(|index| index.definition.kind == IndexKind::Global)
 }
 
-/// Returns the token of an item in the source of a page: that of the index's partition key, or of
-/// the table's.
+/// Returns the token of an item in the source of a page: the token of its partition key in the index
+/// or in the table.
 fn token_in(source: Source<'_>, item: &Item) -> Option<Token> {
     match source.index {
         None => source.table.key_schema.key_of_item(item).ok().map(|key| key.token()),
@@ -315,8 +314,8 @@ pub(crate) fn record_page(
             store.traffic().record_scan(table, span, capacity.halves(), now);
         }
     }
-    // The whole page is charged to the partition in which it ends. If that partition's remaining
-    // capacity becomes negative, the next page is delayed.
+    // The cost of the entire page is charged to the partition of its last item. If the remaining
+    // capacity of this partition becomes negative, the next page is throttled.
     let halves = capacity.halves().saturating_sub(admitted.halves);
     let demand = Demand { index, access: Access::Read, token: Some(reached), halves };
     store.traffic().charge(table, demand, now);

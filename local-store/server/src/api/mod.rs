@@ -1,9 +1,12 @@
-//! The API: one file for each operation, from the JSON of a request to the JSON of its response.
+//! The API. Each operation has a file, which parses the JSON of a request and writes the JSON of its
+//! response. The module `http` handles HTTP.
 //!
-//! Each operation checks in DynamoDB's order, top to bottom: the shape of every parameter
-//! (`SerializationException`), the constraints of single parameters (all failures are reported together), its
-//! own rules (the first failure is returned), the table, and the item against the table's key. HTTP is
-//! handled in the module `http`.
+//! Each operation makes its checks in DynamoDB's order:
+//! 1. the types of all parameters (`SerializationException`);
+//! 2. the constraints of single parameters (all failures are reported together);
+//! 3. the rules of the operation (the first failure is returned);
+//! 4. the existence of the table;
+//! 5. the item against the table's key.
 
 mod answer;
 mod attribute_names;
@@ -79,8 +82,8 @@ pub use self::response::Response;
 use crate::store::Store;
 use crate::store::long_reads::SHORT_PARSE_BYTES;
 
-/// The maximum number of times that a read is retried on another node after it failed on a damaged
-/// disk. A store has at most two other nodes.
+/// The maximum number of retries on another node after a read failed on a damaged disk: a store has
+/// at most two other nodes.
 const DAMAGE_MET_MAX: usize = 2;
 
 /// Executes one request. `target` is `<API version>.<operation>`, the value of the header
@@ -124,8 +127,8 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     };
     loop {
         match call(&store, operation, parameters).await {
-            // A follower may not yet know a resource that another node has just created. The failed
-            // look-up changed nothing, so the request can be retried with the latest state.
+            // A follower may not have applied the creation of a resource yet. The failed look-up changed
+            // nothing, so the request is retried with the latest state.
             Err(error) if error.is_not_found() && !is_up_to_date && !store.leads() => {
                 store = store.up_to_date().await?;
                 is_up_to_date = true;
@@ -145,9 +148,9 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     }
 }
 
-/// Returns whether a request needs the latest acknowledged state: always for a stream, and for
-/// other requests if any `ConsistentRead` in the request is true. In a batch, one true value
-/// applies to all reads. Transactions ensure the latest state themselves.
+/// Returns whether a request needs the latest acknowledged state. Requests on streams always need
+/// it; other requests need it if any `ConsistentRead` in the request is true. In a batch, one true
+/// value applies to all reads. Transactions obtain the latest state themselves.
 fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
     fn asks(json: &Json, depth: usize) -> bool {
         let Some(members) = json.as_object().filter(|_| depth > 0) else { return false };
@@ -165,7 +168,8 @@ fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
         lists.flatten().any(|statement| asks(statement, 1))
     }
     match operation {
-        // A client that reads a stream through several nodes must never see an older state than before.
+        // A client that reads a stream through several nodes must never see an older state than in its
+        // earlier requests.
         Operation::DescribeStream | Operation::GetRecords | Operation::GetShardIterator => true,
         Operation::GetItem | Operation::Query | Operation::Scan | Operation::ExecuteStatement => {
             asks(parameters, 1)

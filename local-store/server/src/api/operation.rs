@@ -44,8 +44,8 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Returns whether a request changes nothing. A request with statements is a read if each of
-    /// them is a `SELECT`.
+    /// Returns whether a request is a read. A request with statements is a read if every statement is a
+    /// `SELECT`.
     pub(super) fn is_read(self, parameters: Parameters<'_>) -> bool {
         let statements = match self {
             Self::BatchGetItem
@@ -73,7 +73,7 @@ impl Operation {
         statements.is_ok_and(|found| found.is_some_and(|found| found.iter().all(is_select)))
     }
 
-    /// Returns the path of member names to the items to be put in a request.
+    /// Returns the path of member names to the items in a request that are to be written.
     pub(super) fn items_at(self) -> &'static [&'static str] {
         match self {
             Self::PutItem => &["Item"],
@@ -133,7 +133,7 @@ impl Operation {
 mod tests {
     use super::*;
 
-    /// Goal: a request is executed again after damage only if it changes nothing.
+    /// Goal: a request that failed on a damaged disk is retried only if it is a read.
     #[test]
     fn a_request_is_a_read_only_if_each_of_its_statements_is() {
         let one = |text: &str| format!(r#"{{"Statement":"{text}"}}"#);

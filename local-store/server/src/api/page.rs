@@ -1,6 +1,6 @@
-//! One page of a Query or a Scan: the code that both share, from parameters to response.
+//! One page of a Query or a Scan: the code that both operations share, from parameters to response.
 //!
-//! The two operations decide which items are read, and from where.
+//! The file of each operation decides which items are read, and where the page starts.
 
 use std::ops::ControlFlow;
 use std::{iter, mem};
@@ -27,7 +27,7 @@ use crate::store::long_reads::{SHORT_READ_BYTES, SHORT_READ_ITEMS};
 /// The error for a `Select` of specific attributes that names no attributes.
 const NOTHING_SPECIFIED: &str = "Must specify the AttributesToGet or ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES";
 
-/// The operation of a page. Some error texts depend on the operation.
+/// The operation of a page. Some error messages depend on the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageOperation {
     Query,
@@ -95,8 +95,8 @@ impl<'j> PageParameters<'j> {
         self.to_get.constrain(constraints, "attributesToGet");
     }
 
-    /// Takes the exclusive start key out of the request and checks its values. The check of its
-    /// attributes needs the table and comes later.
+    /// Takes the exclusive start key out of the request and checks its values. Its attributes are
+    /// checked later, because that check needs the table.
     pub(crate) fn take_start_key(&mut self) -> Result<Option<Item>, ApiError> {
         let words = self.operation.words();
         self.start_key.take().transpose().map_err(|wrong| match words {
@@ -107,7 +107,7 @@ impl<'j> PageParameters<'j> {
     }
 
     /// Checks that `Select` is consistent with the other parameters. For a Scan, DynamoDB uses the
-    /// error texts of a Query.
+    /// error messages of a Query.
     pub(crate) fn check_select(&self) -> Result<(), ApiError> {
         let projection = match (self.projection.is_some(), self.to_get.is_given()) {
             (true, _) => Some("ProjectionExpression"),
@@ -160,15 +160,16 @@ struct Progress {
     count: u64,
     scanned: usize,
     bytes: usize,
-    /// The bytes of items that were fetched from the table. These bytes count towards the size limit of the
-    /// page.
+    /// The number of bytes of the items that were fetched from the table. They count towards the size
+    /// limit of the page.
     fetched_bytes: usize,
-    /// The consumed capacity of fetching.
+    /// The capacity that fetching items from the table consumed.
     fetched: Capacity,
-    /// The stored bytes of the last item that was read; empty before the first.
+    /// The stored bytes of the last item that was read; empty if no item was read yet.
     last_read: Vec<u8>,
     is_cut: bool,
-    /// The number of the current range, counted from 0; the later ranges are in `further`.
+    /// The index of the current range: 0 for the first range of the request, and then the ranges of
+    /// `further`.
     range: usize,
     /// Whether this is a short read, which pauses at its limit and continues as a long read.
     is_short: bool,
@@ -183,7 +184,7 @@ impl Progress {
         self.bytes + self.fetched_bytes >= PAGE_BYTES_MAX
     }
 
-    /// Returns whether the read is short and has reached its limit.
+    /// Returns whether a short read has reached its limit and must pause.
     fn is_to_pause(&self) -> bool {
         let read = self.bytes + self.fetched_bytes;
         self.is_short && (read >= SHORT_READ_BYTES || self.scanned >= SHORT_READ_ITEMS)
@@ -198,10 +199,10 @@ impl Progress {
     }
 }
 
-/// The initial capacity of a response in bytes: that of a small page.
+/// The initial capacity of the response buffer in bytes, enough for a small page.
 const ANSWER_BYTES_EXPECTED: usize = 4096;
 
-/// Reads a page and writes the whole response. Limits count items before the filter is applied.
+/// Reads a page and writes the response. `Limit` counts items before the filter is applied.
 pub(crate) async fn answer_page(
     store: &Store,
     view: &(dyn View + Send + Sync),
@@ -232,7 +233,8 @@ pub(crate) async fn answer_page(
     Ok(out)
 }
 
-/// Reads a page and writes the response of a statement: without counts, and with a token.
+/// Reads a page and writes the response of a statement, which has no counts, and a token for the next
+/// page.
 pub(crate) async fn answer_statement_page(
     store: &Store,
     view: &(dyn View + Send + Sync),
@@ -286,7 +288,7 @@ fn consumption(request: &PageRequest<'_>, progress: &Progress, capacity: Capacit
     }
 }
 
-/// Reads a page: first as a short read, and if that pauses, the rest as a long read.
+/// Reads a page as a short read. If the short read pauses, reads the rest as a long read.
 async fn read_page(
     store: &Store,
     view: &(dyn View + Send + Sync),
@@ -302,7 +304,8 @@ async fn read_page(
     }
     let last = progress.last_item()?.map(|last| request.source.key_attributes(last));
     let place = last.map(|last| request.source.start_key(&last)).transpose();
-    let place = place.map_err(|error| ReadError(format!("an item lacks its key: {error}")))?;
+    let place =
+        place.map_err(|error| ReadError(format!("a stored item lacks its key: {error}")))?;
     let read = || read_ranges(view, request, place.as_ref(), progress, out);
     store.long_reads().run(read).await
 }
@@ -356,8 +359,7 @@ fn read_range(
     progress.failure.take().map_or(Ok(()), Err)
 }
 
-/// Fetches the whole item of an index entry. The item exists, because the view is a snapshot of one
-/// point in time.
+/// Fetches the complete item of an index entry. The item exists, because the view is a snapshot.
 fn fetch(
     view: &dyn View,
     request: &PageRequest<'_>,
@@ -414,7 +416,7 @@ fn take_item(
     Ok(if progress.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 }
 
-/// Processes an item that must be filtered, projected or fetched.
+/// Processes an item that must be filtered, projected or fetched from the table.
 fn take_part(
     view: &dyn View,
     request: &PageRequest<'_>,
@@ -430,8 +432,8 @@ fn take_part(
         progress.fetched_bytes += size;
     }
     progress.bytes += read.size();
-    // As in DynamoDB, a filter sees only the attributes that the index projects, even if the whole
-    // item was fetched for the response.
+    // As in DynamoDB, the filter is evaluated on the attributes that the index projects, even if the
+    // complete item was fetched for the response.
     if request.filter.as_ref().is_some_and(|filter| !filter.evaluate(read)) {
         return Ok(());
     }

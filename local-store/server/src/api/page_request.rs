@@ -17,8 +17,8 @@ pub(crate) struct PageRequest<'r> {
     /// requested attributes.
     pub(crate) is_fetched: bool,
     pub(crate) range: ItemRange,
-    /// The ranges that are read after `range`, until the page is full. In the traffic of
-    /// partitions, their cost counts towards the first range.
+    /// The ranges that are read after `range`, until the page is full. The throughput limits of
+    /// partitions charge their cost to the first range.
     pub(crate) further: Vec<ItemRange>,
     pub(crate) start_after: Option<IndexKey>,
     pub(crate) forward: bool,

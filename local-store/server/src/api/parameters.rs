@@ -1,8 +1,8 @@
 //! The parameters of a request, read from its JSON with their required types.
 //!
-//! A wrong type is a `SerializationException` at once. An attribute value that is invalid but has
-//! the right JSON type becomes an error value, which the operation reports in its own order of
-//! checks.
+//! A wrong type causes a `SerializationException` immediately. An attribute value with the right JSON
+//! type but invalid contents becomes an error value. The operation reports this error later, in its
+//! own order of checks.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -32,7 +32,7 @@ impl<'j> Parameters<'j> {
         found.map(|(_, value)| value).filter(|value| **value != Json::Null)
     }
 
-    /// Returns whether the request was nested so deeply that the parser dropped parts of it.
+    /// Returns whether the request was nested so deeply that the parser discarded parts of it.
     pub(crate) fn nests_deeply(self) -> bool {
         self.0.iter().any(|(_, member)| member.reaches_last_level())
     }
@@ -321,7 +321,7 @@ fn wrong_type(got: &Json<'_>, expected: &str) -> ApiError {
 mod tests {
     use super::*;
 
-    /// Returns the message of a serialization error, or `ok`.
+    /// Returns the message of the error, or `ok`.
     fn outcome<T>(result: Result<T, ApiError>) -> String {
         match result {
             Ok(_) => "ok".to_owned(),

@@ -1,8 +1,8 @@
 //! Resource policies as JSON documents: validates them, and normalises them to the form in which
 //! DynamoDB returns and compares them.
 //!
-//! The store does not enforce policies. The only semantic check rejects a policy that grants
-//! something to everyone.
+//! The store does not enforce policies. The only semantic check rejects a policy that grants access
+//! to everyone.
 
 use std::collections::BTreeSet;
 
@@ -33,8 +33,8 @@ const OF_STATEMENT: [&str; 9] = [
 /// The members of an object.
 type Members<'m, 'j> = Vec<(&'m str, &'m Json<'j>)>;
 
-/// Validates a policy, and returns the form in which policies are compared. A missing `Version` is
-/// not added, so a policy without it differs from a policy with the default version.
+/// Validates a policy and returns its canonical form, in which policies are compared. A missing
+/// `Version` is not added, so a policy without it differs from a policy with the default version.
 pub(crate) fn canonical(text: &str) -> Result<String, ApiError> {
     if text.len() > POLICY_BYTES_MAX {
         return Err(ApiError::invalid_parameter(format!(
@@ -51,7 +51,7 @@ pub(crate) fn canonical(text: &str) -> Result<String, ApiError> {
     }
 }
 
-/// Returns a stored policy in the form of a response. It is normalised again, because earlier
+/// Returns a stored policy in the form of a response. The policy is normalised, because earlier
 /// releases stored policies as they were sent.
 pub(crate) fn shown(stored: &str) -> String {
     json::parse(stored.as_bytes())
@@ -108,8 +108,8 @@ fn check(text: &str, policy: &Json<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns the position after the first principal that is a string other than `*`: line and column,
-/// both counted from 1.
+/// Returns the line and the column, both counted from 1, after the first principal that is a string
+/// other than `*`.
 fn behind_bare_principal(text: &str) -> Option<(usize, usize)> {
     let end = ["\"Principal\"", "\"NotPrincipal\""]
         .iter()
@@ -125,7 +125,7 @@ fn behind_bare_principal(text: &str) -> Option<(usize, usize)> {
     Some((before.matches('\n').count() + 1, line.chars().count() + 1))
 }
 
-/// Returns whether a statement grants something to everyone without a condition.
+/// Returns whether a statement grants access to everyone without a condition.
 fn is_unbounded(statement: &Json<'_>) -> bool {
     let allows = statement
         .get("Effect")
@@ -144,8 +144,8 @@ fn is_unbounded(statement: &Json<'_>) -> bool {
     allows && names_everybody && statement.get("Condition").is_none()
 }
 
-/// Returns a policy without white space, with its members in DynamoDB's order and lists of one
-/// element as the element.
+/// Returns a policy as JSON without white space. Members are in DynamoDB's order, and a list of one
+/// element is replaced by the element.
 fn written(policy: &Json<'_>, with_version: bool) -> String {
     let mut out = String::from("{");
     if with_version && policy.get("Version").is_none() {
@@ -171,7 +171,8 @@ fn written(policy: &Json<'_>, with_version: bool) -> String {
     out
 }
 
-/// Returns the members of an object: first those named in `order`, in that order, then all others.
+/// Returns the members of an object: first the members named in `order`, in this order, then all
+/// others.
 fn in_order<'m, 'j>(object: &'m Json<'j>, order: &[&str]) -> Members<'m, 'j> {
     let mut members: Members<'m, 'j> =
         object.as_object().into_iter().flatten().map(|(name, value)| (&**name, value)).collect();
@@ -251,7 +252,7 @@ fn write_condition(out: &mut String, operators: &[(std::borrow::Cow<'_, str>, Js
     out.push('}');
 }
 
-/// Writes a list. A list of one element is written as the element.
+/// Writes a list. A list of one element is replaced by the element.
 fn write_short(out: &mut String, value: &Json<'_>) {
     match value {
         Json::Array(members) => match members.as_slice() {
@@ -287,7 +288,7 @@ fn write(out: &mut String, value: &Json<'_>) {
 mod tests {
     use super::*;
 
-    /// Goal: the store returns a returned policy unchanged when a client sends it again.
+    /// Goal: if a client sends a policy that the store returned, the store returns it unchanged.
     #[test]
     fn the_returned_form_is_stable() {
         for (sent, given_back) in [

@@ -1,4 +1,4 @@
-//! `PutItem`: replaces the item with a key.
+//! `PutItem`: creates an item, or replaces the existing item with the same key.
 //!
 //! The condition is evaluated when the command is applied.
 
@@ -22,7 +22,7 @@ use crate::store::Store;
 /// The error for an item that is too large.
 const TOO_LARGE: &str = "Item size has exceeded the maximum allowed size";
 
-/// The contents of a request, after the checks that need no table.
+/// The contents of a request, after the checks that do not need the table.
 struct ParsedRequest {
     item: EncodedItem,
     condition: Option<Condition>,
@@ -93,8 +93,7 @@ pub(super) fn check_indexes(table: &Table, item: &EncodedItem) -> Result<(), Api
     checked.map_err(|refusal| ApiError::validation(refusal.text))
 }
 
-/// Returns the error for an item that cannot be decoded although it was just encoded, which is a
-/// defect.
+/// Returns the internal error for an item that cannot be decoded although this store encoded it.
 #[expect(clippy::needless_pass_by_value, reason = "errors are mapped by value")]
 pub(super) fn damaged(error: EncodingError) -> ApiError {
     ApiError::defect(&error.to_string())

@@ -1,4 +1,4 @@
-//! `Query`: the items with one partition key, in the order of their sort keys.
+//! `Query`: returns the items with one partition key, in the order of their sort keys.
 //!
 //! `page` reads pages and writes responses; this file decides which items are selected.
 
@@ -125,8 +125,8 @@ fn check_some_key_condition(is_given: bool) -> Result<(), ApiError> {
     ))
 }
 
-/// Returns the place of an exclusive start key. DynamoDB checks its partition key and that of the
-/// conditions first, as public recordings show.
+/// Returns the place of an exclusive start key. DynamoDB first checks its partition key and the
+/// partition key of the conditions, as public recordings show.
 fn place_of(
     key: &Item,
     source: Source<'_>,

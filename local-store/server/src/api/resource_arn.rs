@@ -1,6 +1,6 @@
-//! `ResourceArn`: the table whose tags or policy a request concerns.
+//! Parses `ResourceArn`, the ARN of the table whose tags or policy a request reads or changes.
 //!
-//! Error messages are DynamoDB's own.
+//! The error messages are those of DynamoDB.
 
 use super::constraints::is_name;
 use super::error::ApiError;
@@ -8,7 +8,7 @@ use crate::store::Store;
 
 /// The resource of an ARN.
 pub(crate) enum ResourceArn<'a> {
-    /// A table of this Region and account, by its name. The table may not exist.
+    /// The name of a table of this Region and account. The table may not exist.
     Table(&'a str),
     /// A resource of another Region.
     Elsewhere,
@@ -34,7 +34,7 @@ pub(crate) fn parse<'a>(store: &Store, arn: &'a str) -> Result<ResourceArn<'a>, 
         return Err(not_ours());
     }
     if resource.contains("/stream/") {
-        return Err(ApiError::unsupported("A stream in ResourceArn", "name its table"));
+        return Err(ApiError::unsupported("A stream in ResourceArn", "use the ARN of its table"));
     }
     let name = resource.strip_prefix("table/").filter(|name| !name.contains('/'));
     let Some(name) = name.filter(|name| is_name(name)) else {

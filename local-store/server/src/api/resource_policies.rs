@@ -1,7 +1,7 @@
 //! `PutResourcePolicy`, `GetResourcePolicy` and `DeleteResourcePolicy`: store and return a table's policy.
 //! The store does not enforce policies, because it has no users.
 //!
-//! Error messages are DynamoDB's own. `policy_document` checks policies.
+//! The error messages are those of DynamoDB. `policy_document` checks policies.
 
 use std::sync::Arc;
 
@@ -58,8 +58,8 @@ fn check_expected(table: &Table, revision: Option<&str>) -> Result<(), ApiError>
     Err(ApiError::policy_not_found(&problem))
 }
 
-/// Converts the expected revision of a request. The store never assigns the revision 0, which
-/// therefore stands for a text that is not a number.
+/// Converts the expected revision of a request. A string that is not a number becomes 0, a revision
+/// that the store never assigns.
 fn expected(revision: Option<&str>) -> ExpectedPolicy {
     match revision {
         None => ExpectedPolicy::Any,
@@ -85,7 +85,7 @@ pub(super) async fn put_resource_policy(
     let table = find(store, arn)?;
     check_expected(&table, revision)?;
     if revision_of_same(&table, &text).is_some() {
-        // Another node may have acknowledged a change that this node does not know yet.
+        // Another node may have acknowledged a change that this node has not applied yet.
         let table = find(&store.up_to_date().await?, arn)?;
         check_expected(&table, revision)?;
         if let Some(same) = revision_of_same(&table, &text) {
@@ -97,8 +97,8 @@ pub(super) async fn put_resource_policy(
     Ok(revision_of(table.options.policy.as_ref().map(|policy| policy.revision)))
 }
 
-/// Returns the revision of the table's policy if its text equals `text`. In that case putting the
-/// policy again must change nothing.
+/// Returns the revision of the table's policy if the policy equals `text`. Putting the same policy
+/// again must not change the revision.
 fn revision_of_same(table: &Table, text: &str) -> Option<u64> {
     let policy = table.options.policy.as_ref()?;
     policy_document::is_stored(&policy.text, text).then_some(policy.revision)

@@ -1,4 +1,4 @@
-//! The response to a request, before HTTP.
+//! The response to a request. The module `http` converts it to an HTTP response.
 
 /// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! `Scan`: every item of a table or index, or of one segment, in the order of the items' tokens.
+//! `Scan`: returns the items of a table, an index or a segment, in the order of their tokens.
 //!
 //! `page` reads pages and writes responses; this file decides which range of tokens is read.
 
@@ -46,7 +46,7 @@ pub(super) async fn scan(store: &Store, parameters: Parameters<'_>) -> Result<St
         &LEGACY,
         Wording::Older,
     )?;
-    // DynamoDB checks the legacy parameters one after the other, before any expression.
+    // DynamoDB checks the legacy parameters in this order, before any expression.
     let to_get = shared.to_get.projection()?;
     let is_joined = scan_filter.check_joined();
     let scan_filter = scan_filter.into_condition()?;
@@ -104,8 +104,7 @@ fn check_segment(segment: Option<i64>, total: Option<i64>) -> Result<Option<Segm
             "The Segment parameter is zero-based and must be less than parameter TotalSegments: Segment: {segment} is not less than TotalSegments: {total}"
         ))),
         (Some(segment), Some(total)) => {
-            // Both numbers are in range, because the constraints were checked before, so the
-            // conversion never fails.
+            // The conversion never fails, because the constraints have checked the range of both numbers.
             let number = |value: i64| u32::try_from(value).unwrap_or(0);
             Ok(Some((number(segment), number(total))))
         }
@@ -119,8 +118,8 @@ fn start_after(
     tokens: TokenRange,
     segment: Option<Segment>,
 ) -> Result<IndexKey, ApiError> {
-    // DynamoDB gives no reason if the exclusive start key has other attributes than the keys of the
-    // table and the index.
+    // The attributes of the exclusive start key must be the key attributes of the table and the
+    // index. Otherwise DynamoDB returns an error without a reason.
     if source.index.is_some() && !source.names_start_key(key) {
         return Err(ApiError::validation(STARTING_KEY_INVALID));
     }

@@ -1,8 +1,8 @@
-//! Shard iterators: the opaque text that `GetShardIterator` and `GetRecords` return.
+//! Shard iterators: the opaque strings that `GetShardIterator` and `GetRecords` return.
 //!
-//! The text is `<stream ARN>|2|<hexadecimal bytes>`. The bytes are the postcard encoding of a
-//! [`ShardIterator`] and a MAC with the store's key. The MAC covers the ARN. A client cannot forge an
-//! iterator, or use it for another stream, account or Region.
+//! The string is `<stream ARN>|2|<hexadecimal bytes>`. The bytes are the postcard encoding of a
+//! [`ShardIterator`] and a MAC with the store's key. The MAC also covers the ARN. Therefore a client
+//! cannot forge an iterator, or use it for another stream, account or Region.
 
 use std::fmt::Write as _;
 
@@ -15,10 +15,9 @@ use super::error::ApiError;
 use crate::mac::MAC_BYTES;
 use crate::token_key::TokenKey;
 
-/// The version of this text format.
+/// The version of the string format.
 const VERSION: &str = "2";
-/// The kind of text that the MAC of an iterator covers, so that the MAC of another kind of text is
-/// never valid for an iterator.
+/// The domain of the MACs of iterators. A MAC of another domain is invalid for an iterator.
 const KIND: &str = "shard iterator";
 
 /// The position of an iterator in its shard.
@@ -26,9 +25,9 @@ const KIND: &str = "shard iterator";
 pub(crate) enum Place {
     /// The oldest record that still exists when the iterator is used.
     TrimHorizon,
-    /// This position, inclusive.
+    /// The record with this sequence number and all later records.
     At(Sequence),
-    /// After this position, exclusive.
+    /// The records after this sequence number.
     After(Sequence),
 }
 
@@ -42,7 +41,7 @@ pub(crate) struct ShardIterator {
 }
 
 impl ShardIterator {
-    /// Returns the text of the iterator.
+    /// Encodes the iterator as a string.
     pub(crate) fn to_text(&self, stream_arn: &str, key: &TokenKey) -> Result<String, ApiError> {
         let bytes = postcard::to_stdvec(self).map_err(|error| {
             ApiError::defect(&format!("cannot encode a shard iterator: {error}"))
@@ -56,7 +55,7 @@ impl ShardIterator {
         Ok(text)
     }
 
-    /// Parses the text of an iterator of this store. Returns the ARN of the stream, and the iterator.
+    /// Parses an iterator that this store has issued. Returns the ARN of the stream, and the iterator.
     pub(crate) fn from_text<'t>(
         text: &'t str,
         key: &TokenKey,
@@ -77,7 +76,7 @@ impl ShardIterator {
         Ok((arn, iterator))
     }
 
-    /// Refuses an iterator that is older than 15 minutes of store time.
+    /// Refuses an iterator that is older than 15 minutes by the store's clock.
     pub(crate) fn check_age(&self, now: EpochMillis) -> Result<(), ApiError> {
         let age_ms = now.since(self.issued_at);
         if age_ms > ITERATOR_LIFE_MS {
@@ -87,7 +86,7 @@ impl ShardIterator {
     }
 }
 
-/// Decodes hexadecimal digits.
+/// Decodes hexadecimal digits; `None` if they are malformed.
 pub(super) fn decode_hexadecimal(digits: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
     if !rest.is_empty() {

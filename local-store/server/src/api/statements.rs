@@ -1,4 +1,4 @@
-//! One PartiQL statement: parses it from a request, and plans a read or a write.
+//! Parses the PartiQL statement of a request, and plans its read or write.
 //!
 //! The crate `expression` has the grammar. `ExecuteStatement`, `BatchExecuteStatement` and
 //! `ExecuteTransaction` execute the plans.
@@ -24,10 +24,10 @@ use crate::store::Store;
 
 /// The maximum length of a statement in characters, inclusive.
 const STATEMENT_LENGTH_MAX: usize = 8192;
-/// The error for `EXISTS` in the wrong operation.
+/// The error for `EXISTS` in an operation that does not support it.
 pub(crate) const EXISTS_MISPLACED: &str =
     "EXISTS can only be used in ExecuteTransaction write requests.";
-/// The error for `EXISTS` without any condition other than those on the key.
+/// The error for `EXISTS` with conditions only on the key.
 const EXISTS_NEEDS_CONDITION: &str =
     "EXISTS() must contain a single item read with additional condition";
 /// The error for an index that statements cannot read.
@@ -80,7 +80,7 @@ impl<'j> StatementParameters<'j> {
         self.return_on_failure == Some("ALL_OLD")
     }
 
-    /// Checks each of the parameters' values.
+    /// Checks the values of all parameters.
     pub(crate) fn check_values(&self) -> Result<(), ApiError> {
         let mut values = self.values.iter().flatten();
         values.find_map(|value| value.as_ref().err()).map_or(Ok(()), |wrong| Err(wrong.older()))
@@ -90,8 +90,8 @@ impl<'j> StatementParameters<'j> {
         Self { values: self.values.clone(), ..*self }.parse_after(&mut None)
     }
 
-    /// Parses the statement. If `earlier` has the same text, reuses its parsed form. Caches the
-    /// parsed form in `earlier` for the next call.
+    /// Parses the statement, or reuses the parsed form in `earlier` if the statement is the same.
+    /// Stores the parsed form in `earlier` for the next call.
     pub(crate) fn parse_after(
         self,
         earlier: &mut Option<StatementText<'j>>,
@@ -114,8 +114,8 @@ impl<'j> StatementParameters<'j> {
     }
 }
 
-/// Checks that the table and index names of a statement are valid. Skips `INSERT`, whose table
-/// DynamoDB looks up without this check.
+/// Checks that the table and index names of a statement are valid. Does not check `INSERT`, because
+/// DynamoDB looks up its table without this check.
 fn check_source(statement: &Statement) -> Result<(), ApiError> {
     let (table, index) = match statement {
         Statement::Select(select) | Statement::Exists(select) => {
@@ -135,13 +135,13 @@ fn check_source(statement: &Statement) -> Result<(), ApiError> {
 
 /// The reason why a statement cannot be planned.
 pub(crate) enum PlanError {
-    /// The statement is invalid, so the whole request fails.
+    /// The statement is invalid, so the entire request fails.
     Statement(ApiError),
-    /// The table does not exist, or the key has the wrong form. In a transaction, this error
-    /// becomes the cancellation reason of its operation.
+    /// The table does not exist, or the key does not match its key schema. In a transaction, this
+    /// error becomes the cancellation reason of the operation.
     Item(ApiError),
     /// The statement does not determine the item to be written. In a transaction, DynamoDB uses
-    /// another error text.
+    /// another error message.
     KeyMissing,
 }
 
@@ -175,7 +175,7 @@ pub(crate) struct StatementWrite {
     pub(crate) context: WriteContext,
 }
 
-/// The data about a write statement that its response needs.
+/// The data of a write statement that the response needs.
 pub(crate) struct WriteContext {
     pub(crate) table: Arc<Table>,
     /// The name of the table, as the statement spells it.
@@ -187,7 +187,10 @@ pub(crate) struct WriteContext {
 }
 
 impl StatementWrite {
-    /// Plans the write of a statement, which must not be a `SELECT` or `EXISTS`.
+    /// Plans the write of a statement.
+    ///
+    /// # Errors
+    /// The statement is invalid. A `SELECT` or `EXISTS` is an internal error.
     pub(crate) fn of(
         store: &Store,
         statement: Statement,
@@ -202,8 +205,8 @@ impl StatementWrite {
                 let is_part = returning.is_some_and(|returning| !returning.all);
                 let changed = is_part.then(|| update.clone());
                 let action = WriteAction::Update(update);
-                // The conditions include those on the key, so the condition is false for an item
-                // that does not exist, and the update creates none.
+                // `condition` includes the conditions on the key. It is false for an item that does
+                // not exist, so the update creates no item.
                 let condition = condition.into_condition();
                 let mut write = write_of(&table, key, action, condition, return_on_failure);
                 write.return_old = returning.is_some_and(|returning| !returning.new);
@@ -256,7 +259,7 @@ impl StatementWrite {
 }
 
 impl WriteContext {
-    /// Returns the item that `RETURNING` requests; `None` if there is none.
+    /// Returns the item that `RETURNING` requests; `None` if no item is requested or available.
     pub(crate) fn returned(&self, written: &Written) -> Option<Item> {
         let returning = self.returning?;
         let image = if returning.new { &written.new } else { &written.old };
@@ -341,8 +344,8 @@ fn first_key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, Pla
     Ok(schema.key_of_parameter(&key)?)
 }
 
-/// Refuses key values that are larger than any key may be. Must be called before the conditions are split
-/// into reads: each of up to 1,000 reads copies its values, and a parameter may have megabytes.
+/// Refuses key values that exceed the size limit of keys. Must be called before the conditions are
+/// split into up to 1,000 reads, because each read copies its values, and a value may have megabytes.
 pub(crate) fn check_key_sizes(
     condition: &Where,
     partition: &str,
@@ -361,8 +364,8 @@ pub(crate) fn check_key_sizes(
     Ok(())
 }
 
-/// Returns the key for a `SELECT` of one item, which may have conditions only on the key. Returns
-/// the error `otherwise` for any other `SELECT`.
+/// Returns the key if a `SELECT` reads one item and has conditions only on the key. Returns the error
+/// `otherwise` for any other `SELECT`.
 pub(crate) fn only_key_of(
     condition: &Where,
     schema: &KeySchema,
@@ -376,7 +379,7 @@ pub(crate) fn only_key_of(
     if condition.is_only_of(&names) && names.iter().all(says_once) {
         return first_key_of(condition, schema);
     }
-    // DynamoDB reports an invalid read before the error that the `SELECT` is not limited to one
+    // DynamoDB reports an invalid read before it reports that the `SELECT` is not limited to one
     // item.
     let sort = schema.sort.as_ref().map(|sort| sort.name.as_str());
     check_key_sizes(condition, &schema.partition.name, sort)?;

@@ -1,4 +1,4 @@
-//! Look-up of the stream and the shard that a request names.
+//! Finds the stream and the shard that a request names.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::error::ApiError;
 use super::tables::table_arn;
 use crate::store::Store;
 
-/// The minimum and maximum lengths of ARNs, sequence numbers and shard ids that DynamoDB accepts.
+/// The minimum and maximum length of the ARN of a stream, as in DynamoDB.
 const STREAM_ARN_LENGTH: (usize, usize) = (37, 1024);
 const SHARD_ID_LENGTH: (usize, usize) = (28, 65);
 
@@ -49,7 +49,7 @@ impl StreamName {
     /// Parses an ARN.
     ///
     /// # Errors
-    /// The text is not the ARN of a stream, or the stream is in another account or Region.
+    /// `given` is not the ARN of a stream, or the stream is in another account or Region.
     pub(crate) fn read(store: &Store, given: &str) -> Result<Self, ApiError> {
         let arn: StreamArn = given
             .parse()
@@ -91,7 +91,7 @@ impl FoundStream {
     pub(crate) fn stream(&self) -> Result<&Stream, ApiError> {
         self.table
             .stream(&self.label)
-            .ok_or_else(|| ApiError::defect("the table lacks the stream that was found before"))
+            .ok_or_else(|| ApiError::defect("the table lost its stream during the request"))
     }
 
     /// Returns the stream and one of its shards.

@@ -1,6 +1,6 @@
-//! `TableDescription`: DynamoDB's description of a table.
+//! Writes `TableDescription`, DynamoDB's description of a table, to a response.
 //!
-//! Counts and sizes are exact; DynamoDB updates its values only every six hours.
+//! Item counts and sizes are exact. In DynamoDB they are updated only every six hours.
 
 use std::collections::BTreeMap;
 
@@ -31,15 +31,15 @@ pub(crate) const DELETING: &str = "DELETING";
 pub(crate) enum WarmThroughput {
     /// The values of the table and of every index, as in `DescribeTable`.
     All,
-    /// The values that this request or an earlier one set. If `table` is false, without the table's
-    /// own value.
+    /// The values that this request or an earlier request has set. If `table` is false, the table's
+    /// own value is omitted.
     Requested { table: bool },
 }
 
 /// The status of a table in a response.
 ///
 /// As in DynamoDB, the response to a change shows the change in progress (`CREATING`, `UPDATING`),
-/// although it is already complete here. A later `DescribeTable` returns `ACTIVE`.
+/// although this store has already completed it. A later `DescribeTable` returns `ACTIVE`.
 #[derive(Clone, Copy)]
 pub(crate) struct Status<'t> {
     pub(crate) text: &'t str,
@@ -47,7 +47,8 @@ pub(crate) struct Status<'t> {
     /// The encryption key before a change of the encryption. The inner `None` means the default
     /// key.
     pub(crate) encrypted_before: Option<Option<&'t str>>,
-    /// Whether this request has removed the limits of on-demand reads and writes.
+    /// Two flags: whether this request has removed the limit of on-demand reads, and whether it has
+    /// removed the limit of on-demand writes.
     pub(crate) ended_limits: (bool, bool),
 }
 
@@ -83,7 +84,7 @@ pub(crate) fn description_member(
     number_member(out, "TableSizeBytes", statistics.bytes);
     number_member(out, "ItemCount", statistics.items);
     text_member(out, "TableArn", &table_arn(store, &table.name).to_string());
-    // Clients expect the form of a UUID.
+    // Clients expect a UUID.
     text_member(out, "TableId", &format!("00000000-0000-4000-8000-{:012x}", table.id.0));
     let kinds = [
         ("LocalSecondaryIndexes", IndexKind::Local),
@@ -224,7 +225,7 @@ fn warm_member(out: &mut String, warm: Units) {
     out.push('}');
 }
 
-/// Appends the definitions in the order of their names, as DynamoDB does.
+/// Appends the attribute definitions in the order of their names, as DynamoDB does.
 fn attribute_definitions_member(out: &mut String, table: &Table) {
     begin_member(out, "AttributeDefinitions");
     let of_indexes =
@@ -269,7 +270,7 @@ fn billing_members(out: &mut String, store: &Store, table: &Table) {
     if let Some(time) = options.on_demand_at {
         let mode =
             if table.billing == Billing::OnDemand { "PAY_PER_REQUEST" } else { "PROVISIONED" };
-        // Since mid-2026, DynamoDB has returned the billing mode in two members.
+        // Since mid-2026, DynamoDB returns the billing mode in two members.
         for (summary, member) in [
             ("BillingModeSummary", "BillingMode"),
             ("TableThroughputModeSummary", "TableThroughputMode"),
@@ -298,8 +299,8 @@ fn option_members(out: &mut String, table: &Table, status: &Status<'_>) {
     }
 }
 
-/// Appends the encryption. In the response to a change of the key, shows the previous key, as if
-/// the change were still in progress.
+/// Appends the encryption. Like DynamoDB, shows the previous key in the response to a change of the
+/// key.
 fn encryption_member(out: &mut String, table: &Table, status: &Status<'_>) {
     let (text, key) = match status.encrypted_before {
         Some(before) => ("UPDATING", before),

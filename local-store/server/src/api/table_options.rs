@@ -2,7 +2,7 @@
 //! `OnDemandThroughput`, `WarmThroughput`, `Tags` and `ResourcePolicy`, in `CreateTable` and
 //! `UpdateTable`.
 //!
-//! Error messages are DynamoDB's own. The crate `partition` defines the meaning of the options.
+//! The error messages are those of DynamoDB. The crate `partition` defines the meaning of the options.
 
 use partition::{Billing, ExpectedPolicy, OptionChange, Table, TableOptions, Units};
 
@@ -13,8 +13,7 @@ use super::policy_document;
 use super::tags::{self, TagParameters};
 use crate::store::Store;
 
-/// The key that AWS manages in an account. Its ARN is a placeholder in the form that clients
-/// expect.
+/// The id of the key that AWS manages in an account: a placeholder in the form that clients expect.
 const MANAGED_KEY: &str = "00000000-0000-4000-8000-000000000000";
 
 /// A pair of read and write units, as it was sent.
@@ -86,7 +85,7 @@ impl ThroughputOptions {
         (read == Some(-1), write == Some(-1))
     }
 
-    /// Returns whether there is a `WarmThroughput` without a number.
+    /// Returns whether `WarmThroughput` is present, but without any units.
     pub(crate) fn has_empty_warm(self) -> bool {
         self.has_empty_warm
     }
@@ -294,7 +293,7 @@ impl<'j> OptionParameters<'j> {
     ) -> Result<Vec<OptionChange>, ApiError> {
         let current = table.options.warm_of_table(billing);
         let mut changes = self.throughput.check_change(Subject::Table, billing, current)?;
-        // A table whose class was never set has the standard class, but its description contains no class.
+        // A table whose class was never set has the standard class, but its description omits the class.
         let is_said = table.options.infrequent_access.is_some();
         let class = self.check_class()?;
         changes.extend(class.filter(|class| is_said || *class != OptionChange::Class(false)));

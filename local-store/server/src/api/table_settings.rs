@@ -1,7 +1,7 @@
 //! The settings that `CreateTable` and `UpdateTable` share: billing mode, throughput, stream and deletion
 //! protection. The module also refuses the parameters that this store does not support.
 //!
-//! Each operation decides what the settings mean for its table.
+//! Each operation applies the settings to its table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,8 +13,8 @@ use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
 
-/// The maximum throughput in a request, inclusive. Larger values would overflow DynamoDB's own
-/// arithmetic.
+/// The maximum throughput in a request, inclusive. Larger values cause an arithmetic overflow in
+/// DynamoDB.
 const THROUGHPUT_MAX: i64 = 1_000_000_000_000;
 
 /// The parameters that this store does not support. A request with one of them is an error.
@@ -117,8 +117,8 @@ impl<'j> TableSettings<'j> {
         Ok(Some(Billing::Provisioned { read_units, write_units }))
     }
 
-    /// Returns the stream: `Some(Some(view type))` to enable it, `Some(None)` to disable it. DynamoDB has
-    /// different texts for a new and an existing table.
+    /// Returns the stream setting: `Some(Some(view type))` to enable the stream, `Some(None)` to disable
+    /// it, `None` to change nothing. DynamoDB has different error messages for a new and an existing table.
     pub(crate) fn stream(&self, is_new: bool) -> Result<Option<Option<StreamViewType>>, ApiError> {
         let Some(stream) = &self.stream else {
             return Ok(None);
@@ -140,8 +140,8 @@ impl<'j> TableSettings<'j> {
     }
 }
 
-/// Checks the maximum of the read and write capacity units of a table or an index. The constraints
-/// have checked the minimum of 1.
+/// Checks that the read and write capacity units of a table or an index do not exceed the maximum.
+/// The constraints have checked the minimum of 1.
 pub(crate) fn check_units(
     (read, write): (i64, i64),
     index: Option<&str>,
@@ -167,7 +167,7 @@ pub(crate) fn check_supported(parameters: Parameters<'_>) -> Result<(), ApiError
     }
 }
 
-/// Returns the error for throughput in on-demand mode.
+/// Returns the error for a table with throughput in on-demand mode.
 pub(crate) fn throughput_not_allowed() -> ApiError {
     ApiError::invalid_parameter(
         "Neither ReadCapacityUnits nor WriteCapacityUnits can be specified when BillingMode is PAY_PER_REQUEST",
@@ -184,17 +184,16 @@ pub(crate) fn throughput_missing() -> ApiError {
 /// The latest label that this process assigned, in milliseconds.
 static LATEST_LABEL_MS: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the label of a stream that is enabled now: the time, such as `2026-11-21T02:30:00.000`. Consumers
-/// store their checkpoints under the label, so two streams of one process never have the same label, even if
-/// the store's clock is frozen. If another process has assigned a later label, the partition machine appends
-/// a digit.
+/// Returns a label for a new stream: the current time, such as `2026-11-21T02:30:00.000`. Labels are
+/// unique in a process, even if the store's clock is frozen, because consumers store their checkpoints
+/// under the label. If another process has assigned a later label, the partition machine appends a
+/// digit.
 pub(crate) fn stream_label(now: EpochMillis) -> Result<String, ApiError> {
     label_text(next_label_ms(&LATEST_LABEL_MS, now))
         .ok_or_else(|| ApiError::defect("the store's clock is beyond the year 9999"))
 }
 
-/// Returns the current time in milliseconds, or the millisecond after the latest label if that is
-/// later.
+/// Returns the time of the next label in milliseconds: `now`, but later than the latest label.
 fn next_label_ms(latest: &AtomicU64, now: EpochMillis) -> u64 {
     let next = |latest: u64| now.0.max(latest.saturating_add(1));
     let before = latest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ms| Some(next(ms)));

@@ -1,6 +1,6 @@
-//! Look-up of the table that a request names, by name or ARN.
+//! Finds the table that a request names, by name or ARN.
 //!
-//! Operations on items and operations on tables have different error texts for a table that does
+//! Operations on items and operations on tables have different error messages for a table that does
 //! not exist.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::error::ApiError;
 use crate::store::Store;
 
 /// Returns the name in a `TableName` parameter, which may be the ARN of a table of this Region and account.
-/// The error texts for other ARNs are those of `DescribeTable` in DynamoDB.
+/// The error messages for other ARNs are those of `DescribeTable` in DynamoDB.
 pub(crate) fn name_of<'n>(store: &Store, given: &'n str) -> Result<&'n str, ApiError> {
     if !given.starts_with("arn:") {
         return Ok(given);
@@ -23,7 +23,7 @@ pub(crate) fn name_of<'n>(store: &Store, given: &'n str) -> Result<&'n str, ApiE
     };
     let neither = || {
         ApiError::invalid_parameter(format!(
-            "TableName is neither a name nor the ARN of a table: {given}"
+            "TableName is neither a table name nor a table ARN: {given}"
         ))
     };
     let mut parts = given.splitn(6, ':').skip(1);
@@ -49,7 +49,7 @@ pub(crate) fn name_of<'n>(store: &Store, given: &'n str) -> Result<&'n str, ApiE
     Ok(name)
 }
 
-/// Returns `TableName` of an operation on a table's settings, or the error if it is missing.
+/// Returns the `TableName` of an operation on a table's settings, or an error if it is missing.
 pub(crate) fn required(name: Option<&str>) -> Result<&str, ApiError> {
     name.ok_or_else(|| {
         ApiError::validation(
@@ -58,14 +58,14 @@ pub(crate) fn required(name: Option<&str>) -> Result<&str, ApiError> {
     })
 }
 
-/// Finds the table of an operation on items, and returns the error text of such operations if it
-/// does not exist.
+/// Finds the table for an operation on items. If it does not exist, returns the error of these
+/// operations.
 pub(crate) fn find_for_items(store: &Store, given: &str) -> Result<Arc<Table>, ApiError> {
     store.find_table(name_of(store, given)?).ok_or_else(ApiError::resource_not_found)
 }
 
-/// Finds the table of an operation on a table's settings, and returns the error text of such
-/// operations if it does not exist.
+/// Finds the table for an operation on a table's settings. If it does not exist, returns the error of
+/// these operations.
 pub(crate) fn find_for_settings(store: &Store, given: &str) -> Result<Arc<Table>, ApiError> {
     let name = name_of(store, given)?;
     store.find_table(name).ok_or_else(|| ApiError::table_not_found(name))

@@ -1,6 +1,6 @@
-//! `TagResource`, `UntagResource` and `ListTagsOfResource`: the tags of a table.
+//! `TagResource`, `UntagResource` and `ListTagsOfResource`: add, remove and return the tags of a table.
 //!
-//! Error messages and limits are DynamoDB's own. Source: AWS, "Tagging restrictions in DynamoDB".
+//! Error messages and limits are those of DynamoDB. Source: AWS, "Tagging restrictions in DynamoDB".
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const KEY_LENGTH_MAX: usize = 128;
 /// The maximum length of a tag's value in characters, inclusive.
 const VALUE_LENGTH_MAX: usize = 256;
 
-/// The maximum size of all tags of one resource in bytes, keys and values together, inclusive. Source:
+/// The maximum total size of the keys and values of a resource's tags in bytes, inclusive. Source:
 /// AWS, "Using tags with DynamoDB".
 const BYTES_MAX: usize = 10 * 1024;
 
@@ -39,7 +39,7 @@ pub(crate) fn read_tags(parameters: Parameters<'_>) -> Result<Option<TagParamete
         .map(Some)
 }
 
-/// Checks the tags `given`, which are added to a resource that already has tags.
+/// Checks the tags `given` that a request adds to a resource, and returns them.
 pub(crate) fn check_tags(
     given: &TagParameters<'_>,
     present: Option<&BTreeMap<String, String>>,
@@ -98,8 +98,8 @@ fn check_key(key: Option<&str>) -> Result<String, ApiError> {
     Err(ApiError::validation(format!("The Tag Key provided is invalid, Key: {shown}")))
 }
 
-/// Returns whether a text has only allowed characters: letters and digits of any script, spaces, and `+
-/// - = . _ : / @`.
+/// Returns whether a string has `min` to `max` characters, all of them allowed: letters and digits of
+/// any script, spaces, and `+ - = . _ : / @`.
 fn is_allowed(text: &str, min: usize, max: usize) -> bool {
     let allowed = |c: char| c.is_alphanumeric() || c.is_whitespace() || "+-=._:/@".contains(c);
     (min..=max).contains(&text.chars().count()) && text.chars().all(allowed)
@@ -167,7 +167,7 @@ async fn change(store: &Store, table: &Table, change: OptionChange) -> Result<St
     let update = UpdateTable::of_options(table.id, vec![change]);
     let replies = store.submit(vec![Command::UpdateTable(Box::new(update))]).await?;
     match replies.into_iter().next() {
-        // DynamoDB returns no body.
+        // Like DynamoDB, returns an empty body.
         Some(Reply::Table(_)) => Ok(String::new()),
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
         _ => Err(ApiError::defect("a change of tags returned an unexpected reply")),
@@ -179,8 +179,8 @@ pub(super) fn list_tags_of_resource(
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
     let arn = parameters.string("ResourceArn")?;
-    // All tags of a resource fit into one response, so the store issues no tokens. Like DynamoDB,
-    // it ignores an unknown token.
+    // All tags of a resource fit into one response, so the store never returns a `NextToken`. Like
+    // DynamoDB, it ignores an unknown token.
     parameters.string("NextToken")?;
     let mut constraints = Constraints::new();
     constraints.required("resourceArn", arn.is_some());

@@ -1,6 +1,7 @@
-//! `UpdateTimeToLive` and `DescribeTimeToLive`: the attribute by which a table's items expire.
+//! `UpdateTimeToLive` and `DescribeTimeToLive`: set and show the attribute with the expiry time of a
+//! table's items.
 //!
-//! The partition machine and the ticks delete expired items.
+//! The periodic work of the module `ticks` deletes expired items.
 
 use model::limits::KEY_ATTRIBUTE_NAME_BYTES_MAX;
 use partition::{Command, Reply, TimeToLive, TimeToLiveChange};

@@ -1,7 +1,7 @@
-//! `TransactGetItems`: up to 100 items at one point in time.
+//! `TransactGetItems`: reads up to 100 items of one snapshot.
 //!
-//! With one arc, all reads use one view, which never shows a part of a transaction. With several
-//! arcs, a running transaction can conflict with the request: see `store::transactions`.
+//! With one arc, all reads use one view, which contains a transaction completely or not at all. With
+//! several arcs, a running transaction can conflict with the request; see `store::transactions`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ pub(super) async fn transact_get_items(
     Ok(out)
 }
 
-/// Begins the response: writes the items and counts the consumed capacity.
+/// Writes the items to the response and records the consumed capacity.
 fn write_responses<'j>(
     store: &Store,
     reads: &[Read<'j>],
@@ -120,7 +120,7 @@ fn write_responses<'j>(
 }
 
 /// Admits the reads of a transaction, which cost twice as much as reads outside a transaction. If
-/// one read exceeds the throughput of its table, the whole transaction is cancelled.
+/// one read exceeds the throughput of its table, the entire transaction is cancelled.
 pub(crate) fn admit_together(
     store: &Store,
     wanted: &[WantedItem<'_>],
@@ -130,7 +130,7 @@ pub(crate) fn admit_together(
     metering::admit_transaction(store, reads)
 }
 
-/// Returns the items at one point in time.
+/// Reads all items from one snapshot.
 pub(crate) async fn read_together(
     store: &Store,
     wanted: &[WantedItem<'_>],
@@ -150,13 +150,13 @@ fn read_get(member: Parameters<'_>) -> Result<Option<Get<'_>>, ApiError> {
     }))
 }
 
-/// Checks expressions first, then tables, then keys.
+/// Checks the expressions, then the tables, and then the keys.
 fn plan<'j>(store: &Store, gets: Vec<Get<'j>>) -> Result<Vec<Read<'j>>, ApiError> {
     let mut parsed = Vec::with_capacity(gets.len());
     for get in gets {
         let mut placeholders = get.substitutions.into_placeholders()?;
         let projection = expressions::projection(get.projection, &mut placeholders)?;
-        // Unlike `GetItem`, DynamoDB accepts `ExpressionAttributeNames` without an expression here.
+        // Unlike in `GetItem`, DynamoDB accepts `ExpressionAttributeNames` without an expression.
         if projection.is_some() {
             placeholders.check_all_used()?;
         }

@@ -1,9 +1,8 @@
-//! `TransactWriteItems`: up to 100 operations on different items, atomically.
+//! `TransactWriteItems`: executes up to 100 operations on different items atomically.
 //!
-//! The whole transaction is one command in the log. Whether the transaction succeeds is decided
-//! when the command is applied. An error that needs no table fails the request with a
-//! `ValidationException`. An error in a key cancels the transaction with a reason for each
-//! operation, as a failed condition does.
+//! A transaction is one command in the log. Its outcome is decided when the command is applied. An
+//! error that can be found without the table fails the request with a `ValidationException`. An
+//! invalid key or a failed condition cancels the transaction with a reason for each operation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,7 +46,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// All kinds, each with its name as a request parameter and its name in the texts of
+    /// All kinds, each with its name as a request parameter and its name in the messages of
     /// constraints.
     const ALL: [(Self, &'static str, &'static str); 4] = [
         (Self::Check, "ConditionCheck", "conditionCheck"),
@@ -128,7 +127,7 @@ pub(super) async fn transact_write_items(
         let now = store.now();
         let done = partitions.iter().zip(&tables).zip(&writes).zip(admitted);
         for (((key, (_, table)), written), admitted) in done {
-            // A write in a transaction costs twice as much as the write alone.
+            // A write in a transaction costs twice as much as a single write.
             metering::record_write(store, table, key, written, 2, admitted, now);
         }
     }
@@ -161,8 +160,8 @@ pub(crate) fn check_payload(writes: &[Write]) -> Result<(), ApiError> {
 }
 
 /// Returns the size of operations in bytes: the items of puts, and the values of updates and
-/// conditions. The existing items do not count: Scylla's tests of DynamoDB delete 5 MB in one
-/// transaction.
+/// conditions. Existing items do not count, as a test by Scylla shows, which deletes 5 MB in one
+/// transaction of DynamoDB.
 fn payload_bytes(writes: &[Write]) -> Result<usize, String> {
     let mut bytes = 0;
     for write in writes {
@@ -180,9 +179,9 @@ fn encoded_bytes<T: Serialize>(expression: &T) -> Result<usize, String> {
     postcard::experimental::serialized_size(expression).map_err(|error| error.to_string())
 }
 
-/// Admits the operations. If one of them exceeds the throughput of its table, cancels the
-/// transaction, unless the transaction was executed before: a repeated request writes nothing, and
-/// the client gets the earlier result.
+/// Admits the operations. Cancels the transaction if an operation exceeds the throughput of its
+/// table. A transaction that was executed earlier is not cancelled, because the repeated request
+/// writes nothing, and the client gets the earlier result.
 pub(crate) async fn admit<'w>(
     store: &Store,
     token: Option<&str>,
@@ -200,8 +199,8 @@ pub(crate) async fn admit<'w>(
     }
 }
 
-/// Checks that the list has 1 to 100 operations. `kind` is DynamoDB's name of an operation in its error
-/// texts.
+/// Checks that the list has 1 to 100 operations. `kind` is the name of an operation in DynamoDB's
+/// error messages.
 pub(crate) fn constrain_operations(
     constraints: &mut Constraints,
     count: Option<usize>,
@@ -288,8 +287,8 @@ fn only(member: Vec<OperationParameters<'_>>) -> Result<OperationParameters<'_>,
     }
 }
 
-/// Checks everything that needs no table. Placeholders without an expression are ignored; the single-item
-/// operations refuse them.
+/// Checks everything that does not need the table. Placeholders without an expression are ignored,
+/// unlike in the single-item operations.
 fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, ApiError> {
     let (Some(table), Some(subject)) = (operation.table, operation.subject) else {
         return Err(ApiError::defect("an invalid operation passed validation"));
@@ -304,14 +303,14 @@ fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, 
     };
     let (update, condition) =
         read_expressions(operation.update, operation.condition, operation.substitutions)?;
-    // For a key, DynamoDB checks the expressions of the operation first; for an item to put, it
-    // checks the item first.
+    // DynamoDB checks the expressions of an operation before its key, but the item of a put before
+    // its expressions.
     let subject = subject.map_err(|wrong| wrong.older())?;
     let return_on_failure = operation.return_on_failure == Some("ALL_OLD");
     Ok(Operation { kind: operation.kind, table, subject, update, condition, return_on_failure })
 }
 
-/// Checks tables first, then keys, then that no item occurs twice. An invalid key becomes the
+/// Checks the tables, then the keys, and then that no item occurs twice. An invalid key becomes the
 /// cancellation reason of its operation.
 fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, ApiError> {
     let mut plan = Plan { writes: Vec::new(), tables: Vec::new() };
@@ -343,9 +342,9 @@ fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, A
 
 /// The reason why an operation has no valid key.
 pub(crate) enum KeyProblem {
-    /// The key has an empty value, which fails the whole request.
+    /// The key has an empty value, which fails the entire request.
     Empty(String),
-    /// The key is invalid in any other way, which cancels the transaction.
+    /// The key is invalid for any other reason, which cancels the transaction.
     Wrong(String),
 }
 

@@ -18,7 +18,7 @@ use super::tables;
 use super::wording::{Checked, Wording};
 use crate::store::Store;
 
-/// The contents of a request, after the checks that need no table.
+/// The contents of a request, after the checks that do not need the table.
 struct ParsedRequest {
     key: Item,
     update: Update,
@@ -133,8 +133,8 @@ pub(crate) fn check_leaves_key(update: &Update, table: &Table) -> Result<(), Api
     }
 }
 
-/// Checks the charge of the expression. The charge alone must not exceed the item size limit.
-/// DynamoDB checks it before the condition, and without the size of the stored item.
+/// Checks that the charge of the update expression does not exceed the item size limit. Like DynamoDB,
+/// checks it before the condition, and without the size of the stored item.
 fn check_charge(update: &Update) -> Result<(), ApiError> {
     if update.charge() > ITEM_BYTES_MAX {
         return Err(ApiError::validation(UpdateError::TooLarge.to_string()));

@@ -1,8 +1,8 @@
-//! `UpdateTable`: billing mode, throughput, stream, deletion protection, options and global indexes of a
-//! table.
+//! `UpdateTable`: changes the billing mode, throughput, stream, deletion protection, options and global
+//! indexes of a table.
 //!
-//! The change is complete when the response is sent, except that the ticks build a new index step by step. As
-//! in DynamoDB, one request can combine only few changes.
+//! The change is complete when the response is sent. Only a new index is built in the background, by the
+//! periodic work of the module `ticks`. As in DynamoDB, only few changes can be combined in one request.
 
 use jiff::Timestamp;
 use model::EpochMillis;
@@ -18,7 +18,7 @@ use super::table_settings::{TableSettings, check_supported, stream_label, throug
 use super::tables;
 use crate::store::Store;
 
-/// The number of throughput decreases on one UTC day that may follow each other at once.
+/// The number of throughput decreases on one UTC day that are allowed without waiting.
 const FREE_DECREASES: u32 = 4;
 /// The minimum interval in milliseconds between further decreases on the same day.
 const DECREASE_WAIT_MS: u64 = 60 * 60 * 1000;
@@ -77,8 +77,8 @@ pub(super) async fn update_table(
 }
 
 impl Request<'_> {
-    /// Checks everything that does not need the table: at least one change, and only changes that may be
-    /// combined.
+    /// Checks that the request has at least one change, and only changes that may be combined. These
+    /// checks do not need the table.
     fn check_shape(&self) -> Result<(), ApiError> {
         let settings = &self.settings;
         let (has_billing, has_throughput) =
@@ -105,7 +105,7 @@ impl Request<'_> {
                 "At least one of ProvisionedThroughput, BillingMode, UpdateStreamEnabled, GlobalSecondaryIndexUpdates, SSESpecification, ReplicaUpdates, MultiAccountReplicaReady, ReplicaTransitRoleArn, MultiRegionConsistency, DeletionProtectionEnabled, OnDemandThroughput, WarmThroughput or TableClass is required",
             ));
         }
-        // DynamoDB reports these errors first: throughput out of bounds, and empty parameters.
+        // DynamoDB reports throughput that is out of bounds, and empty parameters, before other errors.
         self.settings.provisioned()?;
         self.indexes.check_warm()?;
         self.indexes.check_shape()?;

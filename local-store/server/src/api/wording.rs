@@ -1,23 +1,23 @@
-//! DynamoDB's two sets of texts for errors in values and placeholders.
+//! DynamoDB's two sets of error messages for values and placeholders.
 //!
-//! Since mid-2026, DynamoDB has been introducing new texts, one operation after another. The file
-//! of each operation says which set it uses.
+//! DynamoDB has new messages since mid-2026, but only for some operations. The file of each operation
+//! selects the set.
 
 use model::json::ValueFault;
 
 use super::error::ApiError;
 
-/// A set of error texts. Each operation uses one of them.
+/// A set of error messages. Each operation uses one of the sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wording {
-    /// The current texts: `PutItem`, `UpdateItem`, `DeleteItem`, `GetItem`, `BatchGetItem` and `Query`.
+    /// The current messages, of `PutItem`, `UpdateItem`, `DeleteItem`, `GetItem`, `BatchGetItem` and `Query`.
     Current,
-    /// The older texts: `Scan`, `BatchWriteItem`, transactions and PartiQL.
+    /// The older messages, of `Scan`, `BatchWriteItem`, transactions and PartiQL.
     Older,
 }
 
 impl Wording {
-    /// Returns the error for a wrong value.
+    /// Returns the error for an invalid value.
     pub(crate) fn error(self, wrong: &WrongValue) -> ApiError {
         match self {
             Self::Current => wrong.current(),
@@ -26,7 +26,7 @@ impl Wording {
     }
 }
 
-/// A value, or the reason why it is invalid, which the operation reports when it checks the value.
+/// A value, or the reason why it is invalid. The operation reports the reason when it checks the value.
 pub(crate) type Checked<T> = Result<T, WrongValue>;
 
 /// The reason why a value is invalid, and the placeholder of the value.
@@ -61,17 +61,17 @@ impl WrongValue {
         Self { placeholder: Some(name.to_owned()), ..self }
     }
 
-    /// Returns the error with the current text, which does not contain the placeholder.
+    /// Returns the error with the current message, which does not contain the placeholder.
     pub(crate) fn current(&self) -> ApiError {
         ApiError::validation(self.fault.current())
     }
 
-    /// Returns whether the error is reported without the placeholder, in both sets of texts.
+    /// Returns whether both sets of messages report the error without the placeholder.
     pub(crate) fn stands_alone(&self) -> bool {
         self.fault.stands_alone()
     }
 
-    /// Returns the error with the older text.
+    /// Returns the error with the older message.
     pub(crate) fn older(&self) -> ApiError {
         let text = self.fault.older();
         ApiError::validation(match &self.placeholder {

@@ -1,4 +1,4 @@
-//! The flags of a node whose peers are in other processes: `--node`, `--peer`, `--cluster-secret`.
+//! The flags for a node whose peers run in other processes: `--node`, `--peer`, `--cluster-secret`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,24 +11,24 @@ use crate::peer::ClusterSecret;
 use crate::store::Member;
 use node::ring::REPLICAS;
 
-/// The highest slot of a node, which has eight bits in a node's id.
+/// The highest slot of a node. The slot is stored in eight bits of a node's id.
 const SLOT_MAX: u64 = 255;
 
 /// The flags for a process that runs a single node.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "One process per node")]
 pub(super) struct Flags {
-    /// Run only this node, of a store of three processes whose addresses --peer names; to replace a
-    /// lost node, restart its process, with an empty directory if necessary
+    /// Run only this node of a store with three processes, whose addresses are given with --peer; to
+    /// replace a lost node, restart its process, with an empty directory if necessary
     #[arg(long, value_name = "NUMBER", requires = "peer", conflicts_with = "replicas")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=SLOT_MAX))]
     node: Option<u64>,
-    /// Address at which the node with this number listens for its peers; repeat it for each of the
-    /// three nodes, including this one, with the same values on every node
+    /// Address at which the node with this number listens for its peers; repeat the flag for each of
+    /// the three nodes, including this node, with the same values on every node
     #[arg(long, value_name = "NUMBER=ADDRESS", requires = "node", value_parser = parse_peer)]
     peer: Vec<(u64, SocketAddr)>,
-    /// File with a secret that all nodes share; required beyond loopback addresses. Messages are
-    /// authenticated with it, but not encrypted
+    /// File with a secret that all nodes share; required if a peer does not have a loopback address;
+    /// it authenticates messages between nodes, but does not encrypt them
     #[arg(long, value_name = "FILE", requires = "node", env = "LOCAL_STORE_CLUSTER_SECRET")]
     cluster_secret: Option<PathBuf>,
 }
@@ -42,7 +42,7 @@ fn parse_peer(text: &str) -> Result<(u64, SocketAddr), String> {
         return Err(format!("the number of a node must be from 1 to {SLOT_MAX}"));
     }
     if address.port() == 0 {
-        return Err("port 0 is not possible: peers need a fixed port".to_owned());
+        return Err("port 0 is not allowed: peers need a fixed port".to_owned());
     }
     Ok((slot, address))
 }
@@ -54,10 +54,8 @@ impl Flags {
         let secret = self.cluster_secret.as_deref().map(ClusterSecret::read).transpose()?;
         let Some(slot) = self.node else { return Ok(None) };
         let addresses = check_peers(slot, &self.peer, secret.is_some())?;
-        let own = addresses
-            .get(&slot)
-            .copied()
-            .ok_or("this node has no address; give its address with --peer")?;
+        let own =
+            addresses.get(&slot).copied().ok_or("this node has no address; give it with --peer")?;
         let listener =
             gate::take_port("port for peers", own).await.map_err(|error| error.to_string())?;
         Ok(Some(Member { slot, addresses, secret, listener }))

@@ -1,6 +1,6 @@
 //! The command line of the binary `local-store`: flags, start and orderly shutdown.
 //!
-//! An error in a flag is reported in one line that says what to write instead.
+//! An error message about a flag is one line, which includes what to write instead.
 
 mod member;
 pub mod status;
@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Port to listen on; 0 picks a free one
     #[arg(long, default_value_t = 8000, env = "LOCAL_STORE_PORT")]
     port: u16,
-    /// Address to listen on; anything but a loopback address needs --access-keys
+    /// Address to listen on; an address that is not a loopback address requires --access-keys
     #[arg(long, default_value = "127.0.0.1", env = "LOCAL_STORE_HOST")]
     host: IpAddr,
     /// Region in ARNs
@@ -56,11 +56,11 @@ pub struct Arguments {
     /// ~/.aws/credentials; without it, every request is accepted, signed or not
     #[arg(long, value_name = "FILE", env = "LOCAL_STORE_ACCESS_KEYS")]
     access_keys: Option<PathBuf>,
-    /// Keep separate tables for each account and Region that requests are signed for; the account is the
+    /// Keep separate tables for each account and Region of signed requests; the account is the
     /// `aws_account_id` of the key in --access-keys, or the key itself if it has twelve digits
     #[arg(long, env = "LOCAL_STORE_SEPARATE_TABLES")]
     separate_tables: bool,
-    /// Accept requests for this host, in addition to localhost and the address that they arrive at;
+    /// Accept requests whose `Host` is this name, in addition to localhost and the store's address;
     /// repeatable
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
@@ -75,8 +75,8 @@ pub struct Arguments {
     /// existing directory keeps its number
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16), env = "LOCAL_STORE_ARCS")]
     arcs: u32,
-    /// What to do with requests beyond the throughput of their table: count them, or throttle them as
-    /// DynamoDB does
+    /// Handling of requests that exceed the throughput of their table: only count them, or throttle them
+    /// as DynamoDB does
     #[arg(long, value_enum, default_value_t = Throughput::Count, env = "LOCAL_STORE_THROUGHPUT")]
     throughput: Throughput,
     /// Maximum size of an item collection in a table with local indexes, stored in the data directory
@@ -90,7 +90,7 @@ pub struct Arguments {
     member: member::Flags,
 }
 
-/// The commands besides running a store.
+/// The subcommands. Without a subcommand, the program runs a store.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show the state of the nodes of a running store: roles, progress, and set-aside directories
@@ -120,10 +120,10 @@ fn parse_replicas(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Executes a command, or runs the store until it is interrupted.
+/// Executes a subcommand, or runs the store until the process is interrupted.
 ///
 /// # Errors
-/// The error and what to do about it, in one line.
+/// A message of one line: the error and what to do about it.
 pub async fn run(arguments: Arguments) -> Result<(), String> {
     if let Some(Command::Status(flags)) = arguments.command {
         return status::run(flags).await;
@@ -165,14 +165,12 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a warning that `--arcs` has no effect on an existing directory. The default of one arc is no
-/// request for one.
+/// Returns a warning if `--arcs` has no effect because the data directory has another number of arcs.
+/// Returns `None` for `--arcs 1`, because 1 is the default and may not have been requested.
 fn unused_arcs(asked: u32, found: usize) -> Option<String> {
     let is_unused = asked > 1 && usize::try_from(asked) != Ok(found);
     is_unused.then(|| {
-        format!(
-            "--arcs {asked} has no effect: the ring of the data directory keeps its {found} arcs"
-        )
+        format!("--arcs {asked} has no effect: the existing data directory keeps its {found} arcs")
     })
 }
 
@@ -201,7 +199,7 @@ pub async fn interrupted() {
     }
 }
 
-/// Replaces this process with a new one of the same program, with the same arguments.
+/// Replaces this process with a new process of the same program and with the same arguments.
 fn restart_process(reason: &str) {
     tracing::warn!(reason, "this node is damaged; restarting the process to rebuild the node");
     let program = env::current_exe();
@@ -212,8 +210,8 @@ fn restart_process(reason: &str) {
     end_process(&format!("this node is damaged, and the process cannot restart: {error}"));
 }
 
-/// Ends the process after a disk failure. Only a restart shows which unacknowledged writes are on
-/// disk.
+/// Ends the process after a disk failure. Only a restart can determine which unacknowledged writes are
+/// on disk.
 pub fn end_process(reason: &str) {
     tracing::error!(reason, "the store stops; repair the disk, then restart the store");
     process::exit(1);

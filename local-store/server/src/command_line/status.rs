@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 /// unreachable.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time in milliseconds after which a leader without a majority's response counts as isolated. A
-/// leader sends at least two heartbeats in this time.
+/// The time in milliseconds after which a leader counts as isolated if no majority responds. A leader
+/// sends at least two heartbeats in this time.
 const SILENCE_MS: u64 = 5_000;
 
 /// The flags of the command.
@@ -38,8 +38,8 @@ pub(super) struct Flags {
     /// Output format
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
-    /// Also show the partitions of every table and the most requested keys, as known to the process at
-    /// the endpoint
+    /// Also show the partitions of every table and the most requested keys, as counted by the process
+    /// at the endpoint
     #[arg(long)]
     hot: bool,
 }
@@ -50,7 +50,7 @@ enum Output {
     Json,
 }
 
-/// Requests the state of the store and shows it.
+/// Requests the state of the store and prints it.
 pub(super) async fn run(flags: Flags) -> Result<(), String> {
     let client = Client::new(&flags.endpoint)?;
     let mut status = client.send(Method::GET, "/_weir/status", None).await?;
@@ -171,7 +171,7 @@ impl Client {
     }
 }
 
-/// Returns the status as a table for people.
+/// Formats the status as a table.
 fn render(status: &Value) -> String {
     let mut rows = vec![
         ["NODE", "ARC", "ROLE", "TERM", "APPLIED", "LAG", "LOG", "VERIFIED", "NOTE"]
@@ -216,7 +216,7 @@ fn render(status: &Value) -> String {
             let name = name.as_str().unwrap_or_default();
             let _ = writeln!(
                 text,
-                "damaged directory, set aside: {name}; its file `reason` states the damage"
+                "damaged directory, set aside: {name}; its file `reason` describes the damage"
             );
         }
     }
@@ -226,7 +226,7 @@ fn render(status: &Value) -> String {
     text
 }
 
-/// Returns what an operator must know about a replica: that its node was rebuilt, is damaged, or is isolated.
+/// Returns notes about a replica for the operator: its node was rebuilt, is damaged, or is isolated.
 #[must_use]
 pub fn notes(replica: &Value) -> Vec<String> {
     let incarnation = replica.get("incarnation").and_then(Value::as_u64).unwrap_or_default();
@@ -248,8 +248,8 @@ pub fn notes(replica: &Value) -> Vec<String> {
     notes
 }
 
-/// Returns the percentage of its files that a replica has verified with checksums, in the current pass or the
-/// last one.
+/// Returns the percentage of a replica's files whose checksums were verified in the current or latest
+/// pass.
 #[must_use]
 pub fn verified(replica: &Value) -> String {
     let number = |name: &str| replica.get("scrub").and_then(|scrub| scrub.get(name)?.as_u64());
@@ -350,7 +350,7 @@ NODE  ARC  ROLE         TERM  APPLIED  LAG  LOG    VERIFIED  NOTE
 1     0    leader       3     120      0    48 MB  100 %
 2     0    follower     3     120      0    48 MB  25 %      was rebuilt once; disk damaged: the node is rebuilt once its peers allow it
 3     -    unreachable  -     -        -    -      -         connection refused
-damaged directory, set aside: node-2.set-aside-1; its file `reason` states the damage
+damaged directory, set aside: node-2.set-aside-1; its file `reason` describes the damage
 ";
         assert_eq!(render(&status), expected);
     }

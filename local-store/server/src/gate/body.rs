@@ -1,5 +1,5 @@
-//! Wrappers of request and response bodies. The wrappers update the connection's progress when a
-//! body is complete.
+//! Wrappers of request and response bodies, which update the connection's progress when a body is
+//! complete.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::progress::Progress;
 
-/// The body of a request. Records the arrival of its last frame.
+/// The body of a request. It records the arrival of its last frame.
 #[derive(Debug)]
 pub struct RequestBody {
     body: Incoming,

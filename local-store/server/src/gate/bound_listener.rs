@@ -1,4 +1,4 @@
-//! Binding of ports, with errors that say what to do if a port is in use.
+//! Binds ports. The error for a port in use includes what to do.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ pub enum BindError {
     },
     /// Other machines can reach the address, but the service does not require signed requests.
     #[error(
-        "{what}: address=`{address}` can be reached from other machines, and requests are not authenticated; write 127.0.0.1"
+        "{what}: address=`{address}` can be reached from other machines, and requests are not authenticated; use 127.0.0.1"
     )]
     NotLoopback {
         /// The name of the service.
@@ -82,7 +82,7 @@ impl BoundListener {
         Ok(Self { tcp, address })
     }
 
-    /// Returns the address, with the real port.
+    /// Returns the bound address. If port 0 was requested, it has the port that the system chose.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

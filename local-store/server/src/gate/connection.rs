@@ -1,5 +1,6 @@
-//! One connection, whose requests pass the guard. The connection closes when it is idle, when the
-//! client or the listener ends it, or when another connection needs its place in the budget.
+//! Serves one connection, and checks each request with the guard. The connection closes when it is
+//! idle, when the client or the listener ends it, or when another connection needs its place in the
+//! budget.
 //!
 //! The protocol is HTTP/1.1 with keep-alive.
 
@@ -25,12 +26,12 @@ use super::progress::Progress;
 use super::write_timeout::TimedStream;
 use super::{Service, cors};
 
-/// The time that an incomplete request has to arrive if another connection needs the place. The
-/// request was not executed, so its client can retry it. The time is long enough for a client that
-/// is sending, and short for the client that waits for the place.
+/// The time in which an incomplete request must arrive completely if another connection needs the
+/// place. After this time the connection is closed. The request was not executed, so its client can
+/// retry it.
 const ARRIVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A service and the guard that its requests must pass.
+/// A service and the guard that checks its requests.
 #[derive(Debug)]
 pub(crate) struct Guarded<S> {
     pub(crate) guard: Guard,
@@ -51,7 +52,7 @@ impl<S: Service> Guarded<S> {
         let (head, body) = request.into_parts();
         let answered = match self.guard.check(&head, own) {
             Err(refusal) => {
-                tracing::debug!(%refusal, "a request was refused");
+                tracing::debug!(%refusal, "refused a request");
                 Ok(refusal.response(self.service.dialect()))
             }
             Ok(Admitted::Preflight(origin)) => {
@@ -86,7 +87,7 @@ enum CloseReason {
     IdleTimeout,
     /// The listener shuts down. A request in progress is still completed.
     Shutdown,
-    /// Another connection needs the place.
+    /// Another connection needs the place of this connection.
     Evicted,
 }
 
@@ -105,7 +106,7 @@ pub(crate) async fn serve<S: Service>(
         .header_read_timeout(None)
         .serve_connection(TokioIo::new(TimedStream::new(stream, Arc::clone(progress))), service);
     let mut connection = pin!(connection);
-    // `wait_for` returns a guard, which must not be held across an await.
+    // `wait_for` returns a lock guard, which must not be held across an await.
     let stop = async { stopped.wait_for(|stop| *stop).await.is_ok() };
     let silence = async {
         match guarded.head_timeout {
@@ -120,7 +121,8 @@ pub(crate) async fn serve<S: Service>(
             () = silence => CloseReason::IdleTimeout,
         }
     };
-    // `FuturesUnordered` polls the future only when it is woken, instead of with every request.
+    // `FuturesUnordered` polls the future only when it is woken, instead of at every poll of the
+    // connection.
     let mut leave = pin!(FuturesUnordered::from_iter([leave]));
     let ended = tokio::select! {
         biased;
@@ -141,7 +143,7 @@ pub(crate) async fn serve<S: Service>(
                     Ok(ended) => ended,
                     Err(_) if progress.is_arrived() => connection.await,
                     Err(_) => {
-                        tracing::debug!("aborted a connection to make room for a new one, because its request did not arrive in time");
+                        tracing::debug!("aborted a connection whose request did not arrive in time, to make room for a new connection");
                         return;
                     }
                 }

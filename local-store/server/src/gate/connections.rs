@@ -1,8 +1,7 @@
-//! The places for connections: one budget for all listeners of the process.
+//! The budget of connections, which all listeners of the process share. Each connection takes a place.
 //!
-//! If all places are taken, the connection with the lowest rank gives up its place; see
-//! [`Rank`](super::progress::Rank). A client that opens connections and sends nothing therefore
-//! cannot exclude other clients.
+//! If all places are taken, the connection with the lowest [`Rank`](super::progress::Rank) is closed.
+//! Therefore a client that opens connections and sends nothing cannot exclude other clients.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -15,8 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::progress::Progress;
 use platform::descriptors::Descriptors;
 
-/// The time to wait for a free place before the next connection is asked to close. An idle
-/// connection closes at once; one with an incomplete request may take a second.
+/// The time to wait for a free place before another connection is asked to close. An idle connection
+/// closes immediately; a connection with an incomplete request may take a second.
 const NEXT_AFTER: Duration = Duration::from_millis(100);
 
 /// The places, and the connections that occupy them.
@@ -95,8 +94,8 @@ impl Connections {
         Some(Place { connections: Arc::clone(self), number, progress, _permit: permit })
     }
 
-    /// Reserves up to `count` places until the returned value is dropped, for connections that do
-    /// not use the budget because they have a bound of their own.
+    /// Reserves up to `count` places until the returned value is dropped. They are for connections
+    /// that are not in the budget because they have their own limit.
     #[must_use]
     pub fn set_apart(&self, count: usize) -> Option<OwnedSemaphorePermit> {
         let count = count.min(self.places.available_permits());
@@ -113,8 +112,8 @@ impl Connections {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        // Each change is a single step, so the list is consistent even if a thread panicked while
-        // it held the lock.
+        // Ignores a poisoned lock: each change is a single step, so the list is consistent even if a
+        // thread panicked while it held the lock.
         self.open.lock()
     }
 }

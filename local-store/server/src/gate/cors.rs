@@ -1,4 +1,4 @@
-//! Cross-origin requests: web pages may use a listener if the operator allows their origin.
+//! Cross-origin requests (CORS): web pages may use a listener if the operator allows their origin.
 //!
 //! By default no origin is allowed, so no web page can read or change anything. Source: WHATWG, "Fetch",
 //! the CORS protocol.
@@ -9,14 +9,15 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Uri};
 
-/// The time in seconds for which a browser may cache a permission: a day.
+/// The time in seconds for which a browser may cache the response to a preflight: a day.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("86400");
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE");
-/// The request headers that SDKs send. They are allowed if a preflight does not name headers.
+/// The request headers that SDKs send. The response to a preflight allows them if the preflight does
+/// not name headers.
 const HEADERS: HeaderValue = HeaderValue::from_static(
     "authorization, content-type, content-encoding, x-amz-target, x-amz-date, x-amz-content-sha256, x-amz-security-token, x-amz-user-agent, amz-sdk-invocation-id, amz-sdk-request",
 );
-/// The response headers that SDKs read.
+/// The response headers that SDKs read, which the browser must expose to the page.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "x-amzn-requestid, x-amz-crc32, x-amz-request-id, etag, x-amzn-errortype, x-amz-function-error, x-amz-log-result, x-amz-executed-version",
 );
@@ -26,7 +27,7 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
 pub(super) struct Origins(Vec<HeaderValue>);
 
 impl Origins {
-    /// Adds an origin such as `http://localhost:3000`. Returns false if the text is not an origin.
+    /// Adds an origin such as `http://localhost:3000`. Returns false if `text` is not an origin.
     pub(super) fn add(&mut self, text: &str) -> bool {
         let uri: Option<Uri> = text.parse().ok();
         let is_origin = uri.is_some_and(|uri| {
@@ -46,14 +47,14 @@ impl Origins {
     }
 }
 
-/// Permits the page to read this response.
+/// Adds the headers that permit the page to read this response.
 pub(super) fn permit(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
     headers.append(VARY, HeaderValue::from_static("origin"));
 }
 
-/// Permits the page to send the request that its preflight announces.
+/// Adds the headers that permit the page to send the request after this preflight.
 pub(super) fn permit_request(request: &HeaderMap, headers: &mut HeaderMap) {
     let asked = request.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);

@@ -1,10 +1,10 @@
-//! The guard: accepts requests for this machine's names, except those of web pages with another origin.
+//! The guard: accepts requests for the names of this machine, but refuses requests of web pages with
+//! another origin.
 //!
-//! A browser sends some requests to any address without a preflight. The guard recognises such
-//! requests by the headers that browsers add and that SDKs and command-line tools do not. A page
-//! can also let its own host name resolve to this machine (DNS rebinding). The guard recognises
-//! this by the `Host` header. Sources: WHATWG, "Fetch"; W3C, "Fetch Metadata Request Headers"; RFC
-//! 9112, section 3.2.
+//! A browser sends some requests to any address without a preflight. The guard recognises them by
+//! headers that browsers add, but SDKs and command-line tools do not. A page can also make its own
+//! host name resolve to this machine (DNS rebinding). The guard recognises this by the `Host` header.
+//! Sources: WHATWG, "Fetch"; W3C, "Fetch Metadata Request Headers"; RFC 9112, section 3.2.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -32,16 +32,16 @@ pub struct Guard {
 /// A request that passes the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Admitted {
-    /// A request of a program, not of a web page.
+    /// A request from a program, not from a web page.
     Program,
-    /// A request of a page whose origin is allowed.
+    /// A request from a page whose origin is allowed.
     Page(HeaderValue),
     /// The preflight request of a page whose origin is allowed.
     Preflight(HeaderValue),
 }
 
 impl Guard {
-    /// Returns the rules of a listener: this machine's own names, and the names in `allowed`.
+    /// Creates a guard that accepts the names of this machine, and the hosts and origins in `allowed`.
     #[must_use]
     pub fn new(allowed: AllowList) -> Self {
         Self { allowed }
@@ -111,7 +111,7 @@ fn address(name: &str) -> Option<IpAddr> {
     address.ok().map(|address| address.to_canonical())
 }
 
-/// Returns the origin of a page's address: its scheme, host and port.
+/// Returns the origin in the URL of a page: its scheme, host and port.
 fn origin_of(page: &HeaderValue) -> Option<&str> {
     let page = page.to_str().ok()?;
     let behind_scheme = page.find("://")? + 3;
@@ -119,8 +119,8 @@ fn origin_of(page: &HeaderValue) -> Option<&str> {
     page.get(..path)
 }
 
-/// Returns whether a request has headers that browsers add. `Sec-Fetch-Mode` alone does not identify a
-/// browser, because Node's `fetch` sends it.
+/// Returns whether a request has headers that browsers add. `Sec-Fetch-Mode` does not count, because
+/// `fetch` in Node.js also sends it.
 fn is_of_browser(headers: &HeaderMap) -> bool {
     let has = |name: &HeaderName| headers.contains_key(name);
     let marks = [&SITE, &DESTINATION, &REFERER, &COOKIE, &UPGRADE_INSECURE_REQUESTS];
@@ -128,8 +128,8 @@ fn is_of_browser(headers: &HeaderMap) -> bool {
     marks.into_iter().any(has) || headers.get(USER_AGENT).is_some_and(is_named)
 }
 
-/// Refuses requests that a page can send without a preflight: those with the content type of a
-/// form, or without one.
+/// Refuses requests that a page can send without a preflight: requests with the content type of a
+/// form, or without a content type.
 fn check_form(headers: &HeaderMap) -> Result<(), Refusal> {
     let sent = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let text = String::from_utf8_lossy(sent).to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! A listener: accepts connections within the budget of the process, and shuts them down in an orderly way.
+//! A listener: accepts connections within the budget of the process, and shuts down gracefully.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::connection::{self, Guarded};
 use super::connections::{Connections, Place};
 use super::{AllowList, BoundListener, Guard, Service};
 
-/// The pause after the process ran out of file descriptors for another connection.
+/// The pause after a connection could not be accepted because file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The settings of a listener.
@@ -36,7 +36,7 @@ impl Settings {
     }
 }
 
-/// A running listener. Dropping it closes every connection at once.
+/// A running listener. Dropping it closes every connection immediately.
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
@@ -55,14 +55,14 @@ impl Listener {
         Self { address, stop, accepting }
     }
 
-    /// Returns the address, with the real port.
+    /// Returns the bound address. If port 0 was requested, it has the port that the system chose.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Stops accepting connections, and waits at most `grace` for running requests. Then closes the
-    /// remaining connections. Returns false if there were any.
+    /// remaining connections. Returns false if connections remained.
     pub async fn shutdown(mut self, grace: Duration) -> bool {
         self.stop.send_replace(true);
         // Dropping `self` closes the remaining connections.
@@ -72,7 +72,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The accepting task owns the connections, so they end with it.
+        // The accepting task owns the connections, so aborting it closes them.
         self.accepting.abort();
     }
 }
@@ -86,9 +86,9 @@ async fn accept<S: Service>(
 ) {
     let mut connections = JoinSet::new();
     loop {
-        // Finished connections are removed here and not in a branch of the `select!`: if such a
-        // branch finished first, `select!` would drop an accepted connection that waits for a
-        // place.
+        // Removes finished connections outside of the `select!`. If a branch of the `select!`
+        // removed them and finished first, an accepted connection that waits for a place would be
+        // dropped.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => break,
@@ -111,8 +111,8 @@ async fn accept<S: Service>(
 async fn accept_one(tcp: &TcpListener, places: &Arc<Connections>) -> Option<(TcpStream, Place)> {
     match tcp.accept().await {
         Ok((stream, _)) => {
-            // A response is written as a whole, so waiting for more data (Nagle's algorithm) would
-            // only delay it.
+            // Every write contains a complete response, so waiting for more data (Nagle's algorithm)
+            // would only delay it.
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "cannot set TCP_NODELAY on a new connection");
             }

@@ -1,10 +1,10 @@
 //! The gate of every HTTP listener of the product.
 //!
-//! A [`Listener`] serves a [`Service`] behind two checks, which a service cannot bypass:
+//! A [`Listener`] applies two checks before a [`Service`] gets a request:
 //!
-//! - the [`guard`](Guard): a request's `Host` must be a name of this machine or one that the operator allows,
-//!   and a request of a web page is refused unless the operator allows its origin;
-//! - the [budget of connections](Connections), which all listeners of the process share.
+//! - The [`guard`](Guard): the `Host` of a request must be a name of this machine or a name that the
+//!   operator allows. A web page may send requests only if the operator allows its origin.
+//! - The [budget of connections](Connections), which all listeners of the process share.
 //!
 //! The gate does not interpret requests or verify signatures.
 
@@ -49,14 +49,15 @@ pub trait Service: Send + Sync + 'static {
         + Send
         + Unpin
         + 'static;
-    /// The error with which a connection ends without a response.
+    /// The error that closes the connection without a response.
     type Error: Into<Box<dyn StdError + Send + Sync>>;
 
-    /// Returns the error format of this service, in which the gate writes refusals.
+    /// Returns the error format of this service, which the gate uses for its own refusals.
     fn dialect(&self) -> Dialect;
 
-    /// Returns whether requests must be signed. If so, the service calls [`Progress::set_known`]
-    /// after it verified a signature. Otherwise, every client that got a response counts as known.
+    /// Returns whether requests must be signed. If true, the service must call
+    /// [`Progress::set_known`] after it has verified a signature. If false, every client that got a
+    /// response counts as known.
     fn has_keys(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! The progress of a connection's request. It determines the rank of the connection: the order in
-//! which connections give up their places.
+//! The progress of a connection's request. It determines the rank of the connection, which is the
+//! order in which connections are closed if places are needed.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// The number of checks of a connection within its idle time-out. A periodic check is cheaper than
-/// one timer per request.
+/// The number of times that a connection is checked within its idle time-out. Periodic checks are
+/// cheaper than a timer for each request.
 const CHECKS: u32 = 4;
 
-/// The order in which connections give up their places, the lowest first. A connection with a response in
-/// progress keeps its place.
+/// The order in which connections are closed if places are needed, the lowest first. A connection with
+/// a response in progress is not closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// An idle connection of an unknown client.
@@ -57,8 +57,8 @@ impl Progress {
         }
     }
 
-    /// Records that the client is known: its signature was verified, or the service has no keys and answered
-    /// the client.
+    /// Records that the client is known: the service has verified its signature, or requires no
+    /// signatures and has sent a response.
     pub fn set_known(&self) {
         self.is_known.store(true, Ordering::Relaxed);
     }
@@ -102,7 +102,7 @@ impl Progress {
     }
 
     /// Returns the rank of the connection, and the time of its last transfer. Returns `None` if the
-    /// connection keeps its place because a response is in progress, or if it is already closing.
+    /// connection must not be closed because a response is in progress, or if it is already closing.
     pub(super) fn rank(&self) -> Option<(Rank, u64)> {
         if self.is_closing.load(Ordering::Relaxed) {
             return None;
@@ -124,12 +124,12 @@ impl Progress {
         self.eviction.notify_one();
     }
 
-    /// Waits until the connection is asked to close because another one needs its place.
+    /// Waits until the connection is asked to close because another connection needs its place.
     pub(crate) async fn evicted(&self) {
         self.eviction.notified().await;
     }
 
-    /// Waits until the connection has been idle for `time`, that is, without a request in progress.
+    /// Waits until the connection has had no request in progress for `time`.
     pub(super) async fn idle(&self, time: Duration) {
         let (mut quiet, mut seen) = (0, self.steps.load(Ordering::Relaxed));
         while quiet < CHECKS {

@@ -5,13 +5,13 @@ use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 use model::json;
 
-/// The maximum number of characters that are quoted from a client's text.
+/// The maximum number of characters of a client's header that an error message quotes.
 const QUOTED_CHARACTERS: usize = 80;
 
 /// The reason why the gate refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The request does not have exactly one `Host`.
+    /// The request does not have exactly one `Host` header.
     #[error("a request must have exactly one `Host` header, with a name or an address")]
     NoHost,
     /// The `Host` is not a name of this listener.
@@ -20,7 +20,9 @@ pub enum Refusal {
     )]
     Host(String),
     /// The host in the request line differs from `Host`.
-    #[error("the request line names `{target}` and `Host` names `{host}`; they must be the same")]
+    #[error(
+        "the request line has the host `{target}`, but the `Host` header has `{host}`; send the same host in both"
+    )]
     HostsDiffer {
         /// The host in the request line.
         target: String,
@@ -32,7 +34,7 @@ pub enum Refusal {
         "web pages of the origin `{0}` must not send requests; to allow them, use --allow-origin ORIGIN (`local-store`, `weir up`)"
     )]
     Origin(String),
-    /// According to its `Sec-Fetch-Site`, a page of another site sent the request.
+    /// A web page of another site sent the request, according to the header `Sec-Fetch-Site`.
     #[error(
         "`Sec-Fetch-Site: {0}`: web pages of other sites must not send requests; to allow them, use --allow-origin ORIGIN (`local-store`, `weir up`)"
     )]
@@ -53,7 +55,8 @@ pub enum Dialect {
     Xml,
 }
 
-/// Returns a client's text for an error message, shortened and without control characters.
+/// Returns the value of a client's header for an error message, shortened and without control
+/// characters.
 pub(super) fn quoted(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()

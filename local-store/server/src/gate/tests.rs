@@ -1,7 +1,7 @@
-//! Tests of the gate: which requests pass its guard, and which connection gives up its place.
+//! Tests of the gate: which requests its guard accepts, and which connection is closed for another.
 //!
-//! Goal: a request that a web page can send, or redirect here by DNS, is refused; requests of programs pass.
-//! Method: a table of requests with their verdicts in `testdata/gate`.
+//! Goal: the guard refuses a request that a web page can send, directly or by DNS rebinding, and accepts
+//! requests of programs. Method: a table of requests with their verdicts in `testdata/gate`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -63,8 +63,8 @@ fn requests_pass_or_are_refused_as_recorded() {
     assert!(count > 60, "only {count} cases were found");
 }
 
-/// Goal: the least needed connection leaves first. Method: six connections in several states are asked
-/// to leave one after the other.
+/// Goal: connections are closed in the order of their ranks. Method: one after the other, the test asks
+/// six connections in different states to close.
 #[tokio::test(start_paused = true)]
 async fn the_least_needed_connection_leaves_first() {
     let connections = Connections::new(6);
@@ -92,7 +92,8 @@ async fn the_least_needed_connection_leaves_first() {
     assert!(!asked(0).await, "a connection with a response in progress keeps its place");
 }
 
-/// Goal: no client waits because of an idle client, and no connection is closed while it gets a response.
+/// Goal: no client waits because of an idle client, and no connection is closed while a response is in
+/// progress.
 #[tokio::test(start_paused = true)]
 async fn clients_wait_only_while_all_places_are_busy() {
     let connections = Connections::new(2);

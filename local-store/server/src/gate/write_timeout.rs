@@ -1,5 +1,5 @@
-//! The write time-out: closes the connection of a client that stops reading a response, which
-//! releases the connection's place and the memory of the response.
+//! The write time-out: closes the connection of a client that stops reading a response. This frees the
+//! connection's place and the memory of the response.
 //!
 //! The module also records each write in the connection's progress, and writes small responses in
 //! one system call. Time-outs of requests are in `connection`.
@@ -15,8 +15,8 @@ use tokio::time::{Sleep, sleep};
 
 use super::progress::Progress;
 
-/// The time after which a client that has read nothing of a response is disconnected. The response,
-/// up to several megabytes, stays in memory until then.
+/// The time after which a client that does not read a response is disconnected. The response, up to
+/// several megabytes, stays in memory until then.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The maximum size in bytes of a head and a body that are copied into one buffer and written
@@ -38,7 +38,7 @@ impl<S> TimedStream<S> {
         Self { stream, progress, piece: Vec::new(), waiting: None }
     }
 
-    /// Records a successful write as progress: the client has read a part of the response.
+    /// Records a successful write as progress, because the client has then read a part of the response.
     fn note(&self, written: &Poll<io::Result<usize>>) {
         if matches!(written, Poll::Ready(Ok(1..))) {
             self.progress.step();

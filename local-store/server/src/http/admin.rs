@@ -1,5 +1,5 @@
-//! The admin endpoint, outside the API's paths. It controls the store's clock, expires due items, deletes all
-//! tables, shows and splits partitions, and shows the shards and the newest records of a stream.
+//! The admin endpoint. It controls the store's clock, deletes expired items, deletes all tables, shows and
+//! splits partitions, and shows the shards and the newest records of a stream.
 //!
 //! | request | response |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | `GET /_weir/streams/<table>` | `{"label":…,"shards":[{"id","first","last_sequence","open"}]}` |
 //! | `POST /_weir/streams/<table>/newest` | see `newest_records` |
 //!
-//! An error has the members `what`, `where`, and `instead` (what to send instead). Requests of web
-//! pages are refused, so that no page can move the clock of a store on the user's machine.
+//! An error has the members `what`, `where`, and `instead` (what to send instead). The endpoint refuses
+//! requests from web pages, so that no page can change the clock of a store on the user's machine.
 
 use http::header::ORIGIN;
 use http::request::Parts;
@@ -29,7 +29,7 @@ use crate::store::{Store, SweepResult};
 /// The prefix of all paths of the admin endpoint.
 pub(super) const PREFIX: &str = "/_weir/";
 
-/// The last millisecond of the year 9999, since 1970. Times are shown with four digits for the
+/// The last millisecond of the year 9999, since 1970. Formatted times have only four digits for the
 /// year.
 const TIME_MAX: u64 = 253_402_300_799_999;
 const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, DELETE /_weir/tables, \
@@ -37,17 +37,17 @@ const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep,
     GET /_weir/streams/<table>, or POST /_weir/streams/<table>/newest";
 const CLOCK_CHANGES: &str = "{\"freeze\":true}, {\"advance_ms\":N} or {\"resume\":true}";
 
-/// Returns the error for a body that could not be read.
+/// Returns the error for a request whose body could not be read.
 pub(super) fn refuse_body(status: StatusCode) -> Answer {
-    refusal(status, "the body could not be read", "the request's body", CLOCK_CHANGES)
+    refusal(status, "cannot read the request's body", "the request's body", CLOCK_CHANGES)
 }
 
-/// Answers the request for `path`, the text after [`PREFIX`].
+/// Answers a request. `path` is the path of the request without [`PREFIX`].
 pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8]) -> Answer {
     if head.headers.contains_key(ORIGIN) {
         return refusal(
             StatusCode::FORBIDDEN,
-            "requests of web pages are refused",
+            "requests from web pages are refused",
             "the header `Origin`",
             "the same request from a program, such as curl",
         );
@@ -99,7 +99,7 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
     };
     let change = match tree.as_object() {
         Some([(name, value)]) => (&**name, value),
-        _ => return refuse("expected exactly one change"),
+        _ => return refuse("expected an object with exactly one change"),
     };
     match change {
         ("freeze", Json::Bool(true)) => store.clock().freeze(),
@@ -113,10 +113,10 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
                 return refuse("the clock cannot be set back: `advance_ms` must be 0 or more");
             }
         },
-        (name, _) => return refuse(&format!("unknown change, or invalid value for it: `{name}`")),
+        (name, _) => return refuse(&format!("unknown change or invalid value: `{name}`")),
     };
     let unreached = store.spread_clock().await;
-    // The other nodes get the time before the entry is logged, because the entry carries the
+    // The other nodes get the time before the log entry is written, because the entry contains the
     // leader's time, and another node may be the leader.
     let kept = store.keep_time().await;
     if !unreached.is_empty() {
@@ -124,13 +124,13 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
             StatusCode::SERVICE_UNAVAILABLE,
             &format!("the clock was changed, but nodes {unreached:?} could not be reached"),
             "POST /_weir/clock",
-            "nothing if these nodes are down: they receive the time with the first write after their restart",
+            "no request if these nodes are down: they receive the time with the first write after their restart",
         );
     }
     if let Err(error) = kept {
         return refusal(
             StatusCode::SERVICE_UNAVAILABLE,
-            &format!("the clock was changed, but a restart may undo it: {error}"),
+            &format!("the clock was changed, but a restart may revert the change: {error}"),
             "POST /_weir/clock",
             "{\"advance_ms\":0} once the store accepts writes again",
         );
@@ -146,7 +146,7 @@ async fn sweep(store: &Store) -> Answer {
         Ok(SweepResult { expired, blocked }) => {
             let tables: Vec<String> = blocked.iter().map(|name| format!("`{name}`")).collect();
             let what = format!(
-                "deleted items: {expired}; further deletions are blocked, because too many index entries of {} wait for an unreachable arc",
+                "deleted {expired} expired items; further deletions are blocked, because an arc is unreachable and too many index entries of {} wait for it",
                 tables.join(", ")
             );
             let instead = "the same request once all arcs are available (GET /_weir/status)";

@@ -32,14 +32,14 @@ pub(super) fn refusal(status: StatusCode, what: &str, place: &str, instead: &str
     Answer { status, body }
 }
 
-/// Finds the table with a name. The refusal lists the existing tables.
+/// Finds the table with a name. The error for an unknown name lists the existing tables.
 pub(super) fn find_table(store: &Store, name: &str, place: &str) -> Result<Arc<Table>, Answer> {
     let catalogue = store.catalogue();
     store.find_table(name).ok_or_else(|| {
         let own = catalogue.by_name().filter(|table| store.owns(table));
         let names: Vec<&str> = own.map(|table| table.name.as_str()).collect();
         let instead = format!("the name of an existing table: {}", names.join(", "));
-        refusal(StatusCode::NOT_FOUND, "there is no such table", place, &instead)
+        refusal(StatusCode::NOT_FOUND, "the table does not exist", place, &instead)
     })
 }
 

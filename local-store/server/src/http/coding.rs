@@ -1,4 +1,4 @@
-//! Compressed bodies: gzip and deflate in requests and responses, with bounds.
+//! Compression of bodies: gzip and deflate in requests and responses, with limits on the size.
 //!
 //! Source: RFC 9110, "Content Codings". The preferred coding and the minimum size follow the test suite of
 //! Scylla's Alternator.
@@ -20,9 +20,9 @@ const COMPRESSED_BYTES_MIN: usize = 4096;
 pub(super) enum CodingError {
     /// The coding is neither gzip nor deflate.
     Unknown,
-    /// The body is not valid or not complete in its coding.
+    /// The compressed data is invalid or incomplete.
     Damaged,
-    /// The decompressed body is larger than a request may be.
+    /// The decompressed body is larger than the maximum size of a request.
     TooLarge,
 }
 
@@ -63,7 +63,7 @@ impl Coding {
     }
 }
 
-/// Reads the whole output of a decoder, at most `max` bytes.
+/// Reads the complete output of a decoder, at most `max` bytes.
 fn unpack(decoder: impl Read, max: usize) -> Result<Bytes, CodingError> {
     let mut unpacked = Vec::new();
     let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
@@ -81,7 +81,7 @@ pub(super) enum Packing {
     Deflate,
 }
 
-/// All codings, in order of preference. `*` in a header means the first one that the header does
+/// All codings, in order of preference. `*` in a header means the first coding that the header does
 /// not name.
 const PACKINGS: [Packing; 2] = [Packing::Gzip, Packing::Deflate];
 
@@ -111,22 +111,22 @@ impl Packing {
     }
 }
 
-/// Returns the response in the coding that the client prefers, if it accepts one and the response is
-/// large enough.
+/// Compresses a response with the coding that the client prefers. Returns `None` if the client accepts
+/// no supported coding, or if the response is smaller than [`COMPRESSED_BYTES_MIN`].
 pub(super) fn encode(request: &HeaderMap, body: &[u8]) -> Option<(Packing, Vec<u8>)> {
     if body.len() < COMPRESSED_BYTES_MIN {
         return None;
     }
-    // If there are several headers, DynamoDB uses the first one.
+    // If there are several `Accept-Encoding` headers, DynamoDB uses the first header.
     let accepted = request.get(ACCEPT_ENCODING)?.to_str().ok()?;
     let packing = best_packing(accepted)?;
     // Writing to memory never fails. If it did, the body would be sent uncompressed.
     Some((packing, packing.pack(body).ok()?))
 }
 
-/// Returns the supported coding with the highest quality value; ties go to the coding that the header lists
-/// first. `*` stands for the codings that the header does not name, and ranks after them at equal quality.
-/// `identity` is ignored.
+/// Returns the supported coding with the highest quality value. Among equal values, the coding that the
+/// header lists first wins. `*` stands for the codings that the header does not name; at equal quality, it
+/// ranks after the named codings. `identity` is ignored.
 fn best_packing(accepted: &str) -> Option<Packing> {
     let offers = || accepted.split(',').map(offer);
     let named =
@@ -147,9 +147,9 @@ fn best_packing(accepted: &str) -> Option<Packing> {
     best.map(|(packing, _)| packing)
 }
 
-/// Returns the name of a coding and its quality from 0 to 1; an invalid quality counts as 1. Like
-/// DynamoDB, reads the number after the first `q=` in the text. Therefore `q =` is not recognised,
-/// but `nq=` is.
+/// Parses an element of `Accept-Encoding`. Returns the name of the coding and its quality from 0 to 1;
+/// an invalid quality counts as 1. Like DynamoDB, reads the number after the first `q=`. Therefore `q =`
+/// is not recognised, but `nq=` is.
 fn offer(text: &str) -> (&str, f32) {
     let (name, parameters) = text.split_once(';').unwrap_or((text, ""));
     let quality = parameters.split_once("q=").and_then(|(_, rest)| rest.split(';').next());

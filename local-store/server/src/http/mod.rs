@@ -1,7 +1,7 @@
-//! The store's HTTP side, behind the gate.
+//! The HTTP service of the store.
 //!
 //! `routes` dispatches requests, the module `api` executes operations, and the module `gate` accepts
-//! connections and decides who may send requests.
+//! connections and checks the origin of requests.
 
 mod admin;
 mod admin_answer;
@@ -22,21 +22,21 @@ use crate::access::AccessKeys;
 use crate::gate::{AllowList, BoundListener, Listener, Settings};
 use crate::store::Store;
 
-/// The time-out of a request's head, from the end of the previous response; a head may get slightly
-/// more time. An idle connection is closed after the same time.
+/// The time-out of a request's head, counted from the end of the previous response. It is not exact: a
+/// head may get slightly more time. An idle connection is closed after the same time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time that running requests have to complete after a shutdown began.
+/// The time in which running requests must complete after a shutdown began.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The rules that decide who may send requests.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// The access keys; each request must be signed with one of them. `None` accepts every request, signed or
-    /// not.
+    /// The access keys; each request must be signed with one of these keys. If `None`, signed and unsigned
+    /// requests are accepted.
     pub keys: Option<AccessKeys>,
     /// The host names of the store, and the origins whose pages may use it.
     pub allowed: AllowList,
-    /// Whether each account and Region that signs requests has its own tables.
+    /// Whether each account and Region in the signatures of requests has its own tables.
     pub separate_tables: bool,
 }
 
@@ -45,13 +45,14 @@ pub async fn serve(bound: BoundListener, store: Store, shutdown: impl Future<Out
     serve_with(bound, store, Access::default(), shutdown).await;
 }
 
-/// Begins to serve. It is a function of its own so that this crate compiles the service, as in `Store::open`.
+/// Starts the listener. It is not a generic function, so that this crate compiles the service and
+/// dependent crates need not; `Store::open` has the same reason.
 fn listen(bound: BoundListener, store: Store, access: Access) -> Listener {
     let settings = Settings::new(access.allowed.clone(), Some(HEAD_TIMEOUT));
     Listener::serve(bound, settings, Routes::new(store, access))
 }
 
-/// Serves requests until `shutdown` resolves, then lets running requests end.
+/// Serves requests until `shutdown` resolves, and then waits for the running requests.
 pub async fn serve_with(
     bound: BoundListener,
     store: Store,

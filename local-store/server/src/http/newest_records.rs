@@ -1,11 +1,12 @@
-//! The newest records of a table's stream, on the admin endpoint. The Streams API can only be read forwards.
+//! The newest records of a table's stream, on the admin endpoint. The Streams API can read a stream only
+//! from old to new.
 //!
 //! | request | response |
 //! |---|---|
 //! | `POST /_weir/streams/<table>/newest` with `{"limit":N}` or `{"limit":N,"key":{…}}` | `{"arn":…,"read":N,"complete":true,"shards":[{"id":…,"Records":[…]}]}` |
 //!
-//! `Records` are those of `GetRecords`, the oldest first. With `key`, only those of the item count. `complete` is
-//! false if older records were not read.
+//! `Records` has the form of `GetRecords`, the oldest record first. With `key`, it contains only the records
+//! of this item. `complete` is false if older records were not read.
 
 use std::cmp::Reverse;
 use std::ops::ControlFlow;
@@ -21,20 +22,21 @@ use crate::store::Store;
 
 /// The maximum number of records in a response.
 const LIMIT_MAX: usize = 1_000;
-/// The maximum number of bytes of records in a response, beyond the last one: as in `GetRecords`.
+/// The size in bytes at which a response accepts no further record, as in `GetRecords`.
 const BYTES_MAX: u64 = 1024 * 1024;
-/// The maximum number of records that a request for the records of one item reads: some tens of milliseconds.
+/// The maximum number of records that a request reads when it searches the records of an item. Reading
+/// them takes some tens of milliseconds.
 const READ_MAX: usize = 24_000;
 const REQUESTS: &str = "{\"limit\":N} or {\"limit\":N,\"key\":{…}}, with N from 1 to 1000";
 
-/// What a request asks for.
+/// The parameters of a request.
 #[derive(Debug, PartialEq)]
 struct Wanted {
     limit: usize,
     key: Option<Item>,
 }
 
-/// The records that were found, and how far the stream was read.
+/// The records that were found, and the number of records that were read.
 #[derive(Default)]
 struct Found<'s> {
     records: Vec<(&'s Shard, Sequence, StreamRecord<EncodedItem>)>,
@@ -75,7 +77,7 @@ pub(super) async fn show(store: &Store, name: &str, body: &[u8]) -> Answer {
 
 fn read_request(body: &[u8]) -> Result<Wanted, String> {
     let tree = json::parse(body).map_err(|error| error.to_string())?;
-    let members = tree.as_object().ok_or("expected an object")?;
+    let members = tree.as_object().ok_or("expected a JSON object")?;
     let (mut limit, mut key) = (None, None);
     for (name, value) in members {
         match (&**name, value) {
@@ -84,15 +86,15 @@ fn read_request(body: &[u8]) -> Result<Wanted, String> {
                 let item = json::decode_item(item).map_err(|error| format!("`key`: {error}"))?;
                 key = Some(item);
             }
-            (name, _) => return Err(format!("unknown member, or invalid value for it: `{name}`")),
+            (name, _) => return Err(format!("unknown member or invalid value: `{name}`")),
         }
     }
     let limit = limit.filter(|limit| (1..=LIMIT_MAX).contains(limit));
-    Ok(Wanted { limit: limit.ok_or("`limit` is missing, or not from 1 to 1000")?, key })
+    Ok(Wanted { limit: limit.ok_or("`limit` must be from 1 to 1000")?, key })
 }
 
 impl Wanted {
-    /// Reads each shard backwards, those of the newest generation first, and keeps the newest records of all.
+    /// Reads each shard backwards, beginning with the newest shards, and keeps the newest records.
     fn find<'s>(
         &self,
         view: &dyn View,
@@ -100,7 +102,7 @@ impl Wanted {
         stream: &'s Stream,
     ) -> Result<Found<'s>, ReadError> {
         let mut found = Found::default();
-        // Parents are before their children.
+        // In `stream.shards`, parents precede their children.
         for shard in stream.shards.iter().rev() {
             let Found { records, read, is_cut } = &mut found;
             let (mut count, mut bytes) = (0, 0_u64);
@@ -122,9 +124,9 @@ impl Wanted {
         Ok(found)
     }
 
-    /// Drops the records beyond the limits of a response.
+    /// Discards the oldest records beyond the limits of a response.
     fn keep_newest(&self, records: &mut Vec<(&Shard, Sequence, StreamRecord<EncodedItem>)>) {
-        // The sequences of two arcs say nothing about the order of their records, so the time counts first.
+        // The sequence numbers of different arcs cannot be compared, so records are ordered by time first.
         records.sort_by_key(|(_, sequence, record)| {
             Reverse((record.approximate_creation_seconds, *sequence))
         });
@@ -138,7 +140,7 @@ impl Wanted {
     }
 }
 
-/// Returns the response.
+/// Returns the response as JSON.
 fn describe(
     found: &Found<'_>,
     stream: &Stream,
@@ -149,7 +151,7 @@ fn describe(
         format!("{{\"arn\":\"{arn}\",\"read\":{},\"complete\":{}", found.read, !found.is_cut);
     out.push_str(",\"shards\":[");
     for shard in &stream.shards {
-        // The newest record is the first one.
+        // `found.records` begins with the newest record; the response begins with the oldest.
         let own = found.records.iter().rev().filter(|(of, ..)| of.number == shard.number);
         let mut separator = format!("{{\"id\":\"{}\",\"Records\":[", shard.id);
         if !out.ends_with('[') {

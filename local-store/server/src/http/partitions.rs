@@ -1,4 +1,4 @@
-//! The partitions of a table on the admin endpoint: their contents, their traffic, and splits on
+//! The partitions of a table on the admin endpoint: shows their size and traffic, and splits them on
 //! request.
 //!
 //! | request | response |
@@ -22,7 +22,7 @@ use super::admin_answer::{Answer, find_table, refusal, success};
 use crate::store::{Store, Unavailable};
 use crate::traffic::HotKey;
 
-/// The maximum number of steps of a split for which a request waits. Further steps run in the
+/// The maximum number of steps of a split that a request waits for. Further steps run in the
 /// background. Each step counts some thousand items.
 const STEPS_MAX: usize = 10_000;
 const SPLITS: &str = "{}, {\"partition\":N} or {\"partition\":N,\"at\":\"token\"}";
@@ -36,7 +36,7 @@ pub(super) fn show(store: &Store, name: &str) -> Answer {
     }
 }
 
-/// Splits the requested partition, or the largest one if the request names none.
+/// Splits the requested partition, or the largest partition if the request names none.
 pub(super) async fn split(store: &Store, name: &str, body: &[u8]) -> Answer {
     let place = format!("POST /_weir/partitions/{name}/split");
     let table = match find_table(store, name, &place) {
@@ -81,7 +81,7 @@ async fn carry_out(
     match store.submit(vec![begin]).await?.into_iter().next() {
         Some(Reply::Done { .. }) => {}
         Some(Reply::Invalid(refused)) => return Ok(Err(refused)),
-        _ => return Ok(Err("the table was deleted in the meantime".to_owned())),
+        _ => return Ok(Err("the table was deleted during the request".to_owned())),
     }
     for _ in 0..STEPS_MAX {
         let replies = store.submit(vec![Command::StepSplits { table }]).await?;
@@ -108,28 +108,29 @@ fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), St
     } else {
         json::parse(body).map_err(|error| error.to_string())?
     };
-    let members = tree.as_object().ok_or("expected an object")?;
+    let members = tree.as_object().ok_or("expected a JSON object")?;
     let (mut partition, mut at) = (None, SplitPoint::Half);
     for (name, value) in members {
         match (&**name, value) {
             ("partition", Json::Integer(number)) => {
-                let number = u32::try_from(*number).map_err(|_| "there is no such partition")?;
+                let number = u32::try_from(*number).map_err(|_| "the partition does not exist")?;
                 partition = Some(PartitionNumber(number));
             }
             ("at", Json::String(token)) => {
                 let token = token.parse().map_err(|_| format!("`{token}` is not a token"))?;
                 at = SplitPoint::Token(Token(token));
             }
-            (name, _) => return Err(format!("unknown member, or invalid value for it: `{name}`")),
+            (name, _) => return Err(format!("unknown member or invalid value: `{name}`")),
         }
     }
     if partition.is_none() && at != SplitPoint::Half {
-        return Err("`at` needs the partition of the token: `partition` is missing".to_owned());
+        return Err("`at` requires `partition`, the partition that contains the token".to_owned());
     }
     Ok((partition, at))
 }
 
-/// Returns the partition with the most bytes; among equal ones, the one with the most tokens.
+/// Returns the partition with the largest size in bytes. Among partitions of equal size, returns the
+/// partition with the largest range of tokens.
 fn largest(store: &Store, table: &Table) -> Result<PartitionNumber, ReadError> {
     let view = store.view();
     let mut found = (PartitionNumber(0), (0, 0));

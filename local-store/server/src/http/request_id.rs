@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) const LENGTH: usize = 52;
 /// The digits of an id, as in DynamoDB.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
-/// The number of digits made from one 64-bit word. Each digit needs five bits.
+/// The number of digits that one random 64-bit word provides. Each digit needs five bits.
 const DIGITS_PER_WORD: usize = 12;
 
 /// A generator of request ids.
@@ -22,7 +22,7 @@ pub(super) struct RequestIds {
 impl RequestIds {
     /// Creates a generator whose ids differ from those of other processes.
     pub(super) fn new() -> Self {
-        // The standard library seeds its hash maps with random data from the operating system.
+        // `RandomState` has random data from the operating system.
         Self { seed: RandomState::new().hash_one(0u8), count: AtomicU64::new(0) }
     }
 
@@ -45,7 +45,8 @@ impl RequestIds {
     }
 }
 
-/// Mixes a number, so that similar inputs give dissimilar results (the finaliser of SplitMix64).
+/// Mixes the bits of a number with the finaliser of SplitMix64, so that similar numbers have dissimilar
+/// results.
 fn mix(state: u64) -> u64 {
     let word = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,7 +1,7 @@
-//! The dispatch of HTTP requests: the health check, the admin endpoint, the API.
+//! Dispatches HTTP requests to the health check, the admin endpoint or the API.
 //!
-//! If there are access keys, a request must be signed with one of them; see the module `access`. The
-//! health check needs no signature.
+//! If the store has access keys, a request must be signed with one of these keys; see the module
+//! `access`. The health check needs no signature.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -38,37 +38,38 @@ use crate::gate::{Dialect, Progress, RequestBody, Service};
 use crate::store::Store;
 use node::clock::wall_clock;
 
-/// The maximum size of a body in bytes: DynamoDB's maximum, and some room for JSON syntax.
+/// The maximum size of a body in bytes: DynamoDB's maximum, plus 1 MiB for JSON syntax.
 const BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX + 1024 * 1024;
 /// The maximum size in bytes of a request's path, and of its headers, as in DynamoDB.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// The time that a client has to send a request's body.
+/// The time in which a client must send the complete body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time that a client has to send the next piece of a body.
+/// The time in which a client must send the next piece of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time-out of a large body, plus one second for each [`BODY_BYTES_PER_SECOND_MIN`] bytes that
-/// have arrived. The time-out is short, because other requests wait for the memory that is reserved
-/// for the body.
+/// The initial time-out of a large body. Each [`BODY_BYTES_PER_SECOND_MIN`] bytes that arrive add one
+/// second. The time-out is short, because other requests wait for the memory that is reserved for the
+/// body.
 const LARGE_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 const BODY_BYTES_PER_SECOND_MIN: usize = 32 * 1024;
 /// The maximum size in bytes of a body that is read without waiting. For a larger body, memory must
 /// be reserved first.
 const SMALL_BODY_BYTES: u64 = 64 * 1024;
-/// The memory for larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB. If many clients send
-/// large requests, they wait instead of exhausting the memory.
+/// The total memory for larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB. If many clients send
+/// large requests, some requests wait, so that memory does not run out.
 const LARGE_BODY_PIECES: u32 = 4096;
-/// The memory for the values in larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB. A body of many
-/// small values may need 26 times its size when it is parsed, and is then parsed alone.
+/// The total memory for parsed larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB. A body with many
+/// small values may need 26 times its size when it is parsed. While such a body is parsed, no other larger
+/// body is parsed.
 const PARSED_PIECES: u32 = 4096;
-/// The memory that is reserved for each comma, colon or opening bracket of a larger body. A value takes 32
-/// bytes, a member of an object 64, and an allocation up to 16 more. Arrays and objects have up to twice the
-/// capacity that they use. Each member has a colon; each value has a comma, or is the first of its brackets.
+/// The memory in bytes that is reserved for each comma, colon or opening bracket of a larger body, because
+/// their number bounds the number of values. A value takes 32 bytes, a member of an object 64, and an
+/// allocation up to 16 more. Arrays and objects allocate up to twice the capacity that they use.
 const PARSED_BYTES_EACH: u64 = 64;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const CRC32: HeaderName = HeaderName::from_static("x-amz-crc32");
 const TARGET: HeaderName = HeaderName::from_static("x-amz-target");
-/// The value of the `Server` header. Like DynamoDB, the store reveals no more about itself.
+/// The value of the `Server` header, as in DynamoDB. It reveals nothing about the store.
 const SERVER_NAME: HeaderValue = HeaderValue::from_static("Server");
 const API_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
 const JSON_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/json");
@@ -82,7 +83,8 @@ pub(super) struct Routes {
     access: Access,
     request_ids: RequestIds,
     body_memory: Arc<Semaphore>,
-    /// Acquired by requests that have memory for their body, never the other way round.
+    /// The memory for parsed bodies. To prevent deadlocks, a request acquires it after `body_memory`,
+    /// never before.
     parsed_memory: Arc<Semaphore>,
 }
 
@@ -105,7 +107,7 @@ impl Service for Routes {
         self.access.keys.is_some()
     }
 
-    /// Returns the response to a request, which may be invalid.
+    /// Executes a valid request. Returns its response, or an error response for an invalid request.
     async fn answer(
         &self,
         request: Request<RequestBody>,
@@ -135,9 +137,9 @@ impl Routes {
         }
     }
 
-    /// Returns the header `Date` if the store's clock was moved; clients compute the age of stream
-    /// records from that header. Otherwise returns `None`, and the HTTP library sets the wall
-    /// clock's time.
+    /// Returns the `Date` header with the store's time if the store's clock was changed, because
+    /// clients compute the age of stream records from this header. Otherwise returns `None`, and the
+    /// HTTP library uses the wall clock.
     fn date(&self) -> Option<HeaderValue> {
         let moved = timestamp(self.store.clock().moved()?)?;
         let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&moved).ok()?;
@@ -207,8 +209,9 @@ impl Routes {
         api_response(&head.headers, answer)
     }
 
-    /// Checks the signature if there are access keys, and returns the store as the requester sees
-    /// it. A signature may have the time of the wall clock, or of the `Date` header of responses.
+    /// Checks the signature if the store has access keys. Returns the store with the tables of the
+    /// requester. A signature may have the time of the wall clock, or of the `Date` header of
+    /// responses.
     fn authenticate(
         &self,
         head: &Parts,
@@ -253,9 +256,8 @@ impl Routes {
         Ok((store, body))
     }
 
-    /// Waits until memory for a large body is reserved. For a body without a length, reserves
-    /// memory for the maximum size. For a body that is too long, reserves nothing, because it is
-    /// not read.
+    /// Waits until memory for a large body is reserved. If the length is unknown, reserves memory for
+    /// the maximum size. If the body is too long, reserves nothing, because the body is not read.
     async fn reserve(&self, body: &RequestBody, coding: Coding) -> Option<SemaphorePermit<'_>> {
         let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
         let sent = body.size_hint().upper().unwrap_or(max).min(max);
@@ -268,7 +270,8 @@ impl Routes {
         self.body_memory.acquire_many(pieces).await.ok()
     }
 
-    /// Waits for the memory that the values of a larger body need. One body may need all of it.
+    /// Waits until memory for the parsed values of a larger body is reserved. A body may need all of
+    /// this memory.
     async fn reserve_parsed(&self, body: &[u8]) -> Option<SemaphorePermit<'_>> {
         let length = u64::try_from(body.len()).unwrap_or(u64::MAX);
         if length <= SMALL_BODY_BYTES {
@@ -291,7 +294,7 @@ fn timestamp(time: EpochMillis) -> Option<Timestamp> {
     Timestamp::from_millisecond(i64::try_from(time.0).ok()?).ok()
 }
 
-/// Reads a body. `is_large` says whether memory was reserved for it.
+/// Reads a body. `is_large` is true if memory was reserved for the body.
 async fn read_body(mut body: RequestBody, is_large: bool) -> Result<Bytes, BodyError> {
     let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
     if body.size_hint().lower() > max {
@@ -313,8 +316,8 @@ async fn read_body(mut body: RequestBody, is_large: bool) -> Result<Bytes, BodyE
 }
 
 /// Returns the first piece of a body, or the end of the body, if it arrived together with the head.
-/// Most bodies consist of one such piece, so they need no timer. The HTTP library returns the piece
-/// only at the second poll, so this function polls twice.
+/// Most bodies are one such piece, so they need no timer. The HTTP library returns the piece only at
+/// the second poll, so this function polls twice.
 async fn come_with_head(
     body: &mut RequestBody,
 ) -> Option<Option<Result<Frame<Bytes>, hyper::Error>>> {
@@ -331,7 +334,7 @@ async fn come_with_head(
     .await
 }
 
-/// Reads the rest of a body after `first`, its first piece, if that has arrived. A body of one
+/// Reads the rest of a body. `first` is its first piece, if it has already arrived. A body of one
 /// piece, which is the usual case, is not copied.
 async fn read_frames(
     body: RequestBody,

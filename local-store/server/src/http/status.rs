@@ -1,7 +1,7 @@
 //! The state of the nodes on the admin endpoint: their replicas with roles and progress.
 //!
-//! Nodes in other processes report their state over the network. A node that does not respond is listed with
-//! the reason.
+//! Nodes in other processes report their state over the network. If a node does not respond, it is listed
+//! as unreachable, with the reason.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,9 @@ use crate::store::Store;
 use node::status::Status;
 use node::{incarnation_of, slot_of};
 
-/// Returns one object for each replica, with its node, arc, role and progress, and one for each node. The lag
-/// is the number of entries that any node knows to be committed and that the replica has not applied.
+/// Returns one object for each replica, with its node, arc, role and progress, and one object for each
+/// node. The lag is the number of entries that the replica has not applied, although a node reports them as
+/// committed.
 pub(super) async fn describe(store: &Store) -> String {
     let nodes = store.nodes().await;
     let statuses = || nodes.iter().flat_map(|node| &node.replicas);

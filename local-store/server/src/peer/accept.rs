@@ -20,21 +20,21 @@ use node::ring::REPLICAS;
 use node::transport::Response;
 use platform::descriptors::Descriptors;
 
-/// The maximum number of handshakes in progress: many times what the peers of a cluster need. If
-/// there are more, the oldest one is closed. It cannot be a peer's, because a peer's handshake takes only
-/// a few milliseconds. If the budget of connections is small, the maximum is an eighth of it.
+/// The maximum number of handshakes in progress, many more than the peers of a cluster need. If it is
+/// exceeded, the oldest handshake is aborted, which is not from a peer: a peer's handshake takes only a few
+/// milliseconds. If the budget of connections is small, the maximum is an eighth of the budget.
 const GREETINGS_MAX: usize = 64;
 const GREETINGS_PART: usize = 8;
-/// The maximum number of connections of one peer. A peer opens two connections. The maximum is
-/// twice that, because a peer may reconnect before the failure of its previous connection was
-/// detected.
+/// The maximum number of connections of one peer. A peer needs two connections. The maximum is four,
+/// because a peer may reconnect before this process has detected the failure of the previous
+/// connections.
 const CONNECTIONS_PER_PEER: usize = 4;
 /// The maximum number of connections of all peers.
 const CONNECTIONS_OF_PEERS: usize = (REPLICAS - 1) * CONNECTIONS_PER_PEER;
-/// The maximum number of unanswered messages of one connection. If there are more, the process
-/// stops reading until some are answered.
+/// The maximum number of unanswered messages of one connection. At the maximum, the process stops
+/// reading from the connection until it has sent answers.
 const QUESTIONS_MAX: usize = 2048;
-/// The size in bytes from which a write accepts no further answer.
+/// The size in bytes at which no further answer is added to a write.
 const WRITE_BYTES: usize = 256 * 1024;
 /// The pause after a connection could not be accepted because file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -45,12 +45,12 @@ const REFUSAL_PAUSE: Duration = Duration::from_millis(200);
 /// A connection after its handshake, and the identity that this process sent to the peer.
 type AcceptedPeer = (OpenConnection, watch::Receiver<Option<PeerIdentity>>);
 
-/// Accepts connections of peers until the returned future is dropped. Silent clients and broken
-/// connections that are not detected yet cannot keep a peer from connecting.
+/// Accepts connections of peers until the returned future is dropped. Clients that send nothing, and
+/// broken connections that are not detected yet, cannot prevent a peer from connecting.
 pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc<dyn Handler>) {
     let greetings_max =
         (Descriptors::of_process().connections_max / GREETINGS_PART).clamp(1, GREETINGS_MAX);
-    // These places are reserved, so no number of clients can take them.
+    // Reserves places for the peers, which other clients cannot take.
     let _apart = Connections::of_process().set_apart(greetings_max + CONNECTIONS_OF_PEERS);
     let (greeted, mut opened) = mpsc::channel::<AcceptedPeer>(greetings_max);
     let (mut greetings, mut connections) = (Tasks::default(), BTreeMap::<u64, Tasks>::new());
@@ -151,7 +151,7 @@ async fn read(
         tokio::spawn(async move {
             let answer = handler.answer(slot, question).await;
             match encode(&answer) {
-                // If the connection has ended, the answer is dropped.
+                // If the connection has ended, the answer is discarded.
                 Ok(payload) => drop(answers.send((id, payload)).await),
                 Err(error) => tracing::error!(%error, "cannot encode an answer to a peer"),
             }
@@ -160,9 +160,9 @@ async fn read(
     }
 }
 
-/// Encodes an answer. An answer that is too large for a frame is replaced by an unknown outcome,
-/// because its message may have been executed. The connection stays open, because it also carries
-/// other messages.
+/// Encodes an answer. If the answer is too large for a frame, encodes the answer that the outcome is
+/// unknown, because the message may have been executed. The connection stays open, because it also
+/// carries other messages.
 fn encode(answer: &Answer) -> Result<Vec<u8>, postcard::Error> {
     let payload = postcard::to_stdvec(answer)?;
     if payload.len() <= PAYLOAD_BYTES_MAX || !matches!(answer, Answer::Node(_)) {
@@ -173,13 +173,13 @@ fn encode(answer: &Answer) -> Result<Vec<u8>, postcard::Error> {
     postcard::to_stdvec(&Answer::Node(Box::new(Response::Unknown(reason))))
 }
 
-/// Decodes a message. Its sender must be the node at the other end of the connection.
+/// Decodes a message, and checks that its sender is the node that opened the connection.
 fn decode(payload: &Bytes, identity: Option<&PeerIdentity>) -> io::Result<Question> {
     let question: Question = postcard::from_bytes(payload).map_err(io::Error::other)?;
     if let Question::Node(message) = &question
         && identity.is_none_or(|identity| identity.node != message.from)
     {
-        return Err(io::Error::other("the sender of a message is not the node of the connection"));
+        return Err(io::Error::other("a message names a sender that is not the connected node"));
     }
     Ok(question)
 }

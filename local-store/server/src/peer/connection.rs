@@ -1,7 +1,7 @@
-//! The connection to one peer and the messages on it. The connection is re-established whenever it breaks.
+//! The connection to one peer and the messages on it. If the connection breaks, it is re-established.
 //!
-//! Queues are bounded. A message is refused at once if the queue is full. If the connection breaks, a message
-//! that was not written was certainly not executed. The outcome of any other unanswered message is unknown.
+//! Queues are bounded. If the queue is full, a message is refused immediately. If the connection breaks, a
+//! message that was not written was not executed. The outcome of any other unanswered message is unknown.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,16 +21,17 @@ use super::handshake::{self, Failure, OpenConnection};
 use super::{Answer, Local, Question};
 use node::transport::CallError;
 
-/// The maximum number of messages that wait to be written: more than a node has clients.
+/// The maximum number of messages that wait to be written. It is larger than the number of a node's
+/// clients.
 const QUEUE_MAX: usize = 2048;
 /// The maximum number of messages that wait for their answers.
 const PENDING_MAX: usize = 4096;
-/// The size in bytes from which a write accepts no further message.
+/// The size in bytes at which no further message is added to a write.
 const WRITE_BYTES: usize = 256 * 1024;
 /// The back-off before reconnecting. The back-off doubles with each attempt, from the first value
 /// up to the second value.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// The minimum lifetime of a connection after which the back-off is reset.
+/// The lifetime of a connection after which the back-off is reset.
 const GOOD_CONNECTION: Duration = Duration::from_secs(1);
 /// The interval between two warnings about the same peer.
 const WARNING_PAUSE: Duration = Duration::from_secs(30);
@@ -47,7 +48,7 @@ struct Job {
 enum State {
     Up,
     Down(String),
-    /// One of the peers refuses the other, because one of them is misconfigured.
+    /// This node or the peer refuses the connection, because one of the two nodes is misconfigured.
     Refused(String),
 }
 
@@ -78,7 +79,7 @@ impl Peer {
         Self { jobs, state: watched, task: tokio::spawn(line.keep_up(waiting)) }
     }
 
-    /// Returns the reason if one of the two nodes refuses the other.
+    /// Returns the reason if this node or the peer refuses the connection.
     pub(super) fn refusal(&self) -> Option<String> {
         match &*self.state.borrow() {
             State::Refused(reason) => Some(reason.clone()),
@@ -121,7 +122,7 @@ struct UnansweredMessage {
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// The unanswered messages by id. Ids increase, so the first message is the oldest.
+/// The unanswered messages by id. Ids increase, so the message with the smallest id is the oldest.
 #[derive(Default)]
 struct Pending(Mutex<BTreeMap<u64, UnansweredMessage>>);
 
@@ -143,7 +144,7 @@ impl Pending {
         }
         if pending.len() >= PENDING_MAX {
             let _ = outcome.send(Err(CallError::Unreachable(
-                "too many messages on the connection are unanswered".to_owned(),
+                "too many messages on the connection wait for an answer".to_owned(),
             )));
             return false;
         }
@@ -177,8 +178,8 @@ impl PeerLine {
                         *text == reason && at.elapsed() < WARNING_PAUSE
                     };
                     if !warned.as_ref().is_some_and(known) {
-                        // Only one of the two connections to a peer logs the refusal, because the
-                        // other is refused for the same reason.
+                        // Both connections to a peer are refused for the same reason, so only one of them logs
+                        // the refusal.
                         if self.silence_max == super::SILENCE {
                             tracing::warn!("{reason}");
                         }
@@ -215,7 +216,7 @@ impl PeerLine {
             ended = self.read(reader, &pending) => ended,
             _ = identity.changed() => Ok(()),
         };
-        // Dropping the senders tells the callers that the outcome is unknown.
+        // Dropping the senders notifies the callers that the outcome is unknown.
         match ended {
             Ok(()) => "the identity of this node changed".to_owned(),
             Err(error) => error.to_string(),
@@ -237,7 +238,7 @@ impl PeerLine {
                 let waiting = pending.lock().remove(&id);
                 let answer = postcard::from_bytes(&payload).map_err(io::Error::other)?;
                 if let Some(waiting) = waiting {
-                    // The caller may no longer wait for the answer, which is then dropped.
+                    // If the caller no longer waits, the answer is discarded.
                     let _ = waiting.outcome.send(Ok(answer));
                 }
             } else if let Some(left) =
@@ -252,9 +253,9 @@ impl PeerLine {
     }
 }
 
-/// Returns how much longer to wait for data; `None` if the silence has lasted too long. Silence
-/// counts from the last data or from the oldest unanswered message, whichever is later. Without an
-/// unanswered message, silence is normal and never ends the connection.
+/// Returns how much longer to wait for data; `None` if no data has arrived for too long. The time counts
+/// from the last data or from the oldest unanswered message, whichever is later. Without an unanswered
+/// message, no data is expected, and the connection is kept.
 fn patience_left(
     silence: Duration,
     heard: Instant,
@@ -266,7 +267,7 @@ fn patience_left(
     silence.checked_sub(quiet).filter(|left| !left.is_zero())
 }
 
-/// Writes messages. All messages that are ready go into one write.
+/// Writes messages. All messages that are ready are combined in one write.
 async fn write(
     mut writer: OwnedWriteHalf,
     mut seal: Seal,
@@ -300,7 +301,7 @@ async fn write(
 mod tests {
     use super::*;
 
-    /// Goal: a message after a long pause has as much time for its answer as any other message.
+    /// Goal: a message that is sent after a long pause has as much time for its answer as any other message.
     #[test]
     fn silence_is_counted_from_when_an_answer_is_due() {
         let start = Instant::now();
@@ -311,10 +312,10 @@ mod tests {
             (0, Some(0), 3, Some(1)),
             (0, Some(0), 4, None),
             (0, Some(0), 5, None),
-            // Another message was answered in between.
+            // Another message was answered after this message was sent.
             (2, Some(0), 5, Some(1)),
             (2, Some(0), 6, None),
-            // The message was sent or answered just now.
+            // The message was sent a moment ago, or data arrived a moment ago.
             (9, Some(9), 8, Some(4)),
         ] {
             let silence = Duration::from_secs(4);

@@ -1,10 +1,10 @@
-//! Frames: the units of a connection between two nodes.
+//! Frames: the units of data on a connection between two nodes.
 //!
 //! ```text
 //! length (4) | id (8) | check (4 or 16) | payload (length)
 //! ```
 //!
-//! A frame whose check fails ends the connection, because nothing after it can be trusted.
+//! If the check of a frame fails, the connection is closed, because later data cannot be trusted either.
 
 use std::io;
 
@@ -13,10 +13,10 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::mac::{MAC_BYTES, MacKey};
 
-/// The maximum size of a payload in bytes: the largest log entry and its envelope.
+/// The maximum size of a payload in bytes, enough for the largest log entry and its envelope.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 40 * 1024 * 1024;
-/// The maximum size of a payload in bytes before the other side has identified itself: enough for a
-/// name and settings.
+/// The maximum size of a payload in bytes before the peer has identified itself, enough for the messages
+/// of the handshake.
 pub(super) const GREETING_BYTES_MAX: usize = 16 * 1024;
 /// The number of bytes that are read from a socket at a time.
 const READ_BYTES: usize = 64 * 1024;
@@ -27,8 +27,8 @@ const HEAD_BYTES: usize = 12;
 pub(super) enum Seal {
     /// A CRC-32C over length, id and payload, which detects damage.
     Checksum,
-    /// A MAC, which detects senders that do not know the secret. The MAC also covers the number of
-    /// the frame, so that no frame can be omitted, replayed or reordered.
+    /// A MAC, which detects senders without the secret. The MAC also covers the number of the frame, so
+    /// that no frame can be omitted, replayed or reordered.
     Mark {
         /// The key of this connection and direction.
         key: MacKey,
@@ -98,14 +98,13 @@ pub(super) struct FrameReader<R> {
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    /// Creates a reader of a stream. It accepts only small frames, because the other side has not
-    /// identified itself yet.
+    /// Creates a reader of a stream. It accepts only small frames until [`Self::trust`] is called.
     pub(super) fn new(stream: R, seal: Seal) -> Self {
         let payload_bytes_max = GREETING_BYTES_MAX;
         Self { stream, buffer: BytesMut::new(), seal, payload_bytes_max }
     }
 
-    /// Accepts frames of full size from now on. Called when the other side has identified itself.
+    /// Permits frames of full size. Called when the peer has identified itself.
     pub(super) fn trust(&mut self) {
         self.payload_bytes_max = PAYLOAD_BYTES_MAX;
     }
@@ -115,7 +114,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         self.seal = seal;
     }
 
-    /// Reads exactly `N` bytes, outside of a frame.
+    /// Reads exactly `N` bytes that are not part of a frame.
     pub(super) async fn read_raw<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         while self.buffer.len() < N {
             self.fill().await?;
@@ -141,8 +140,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                     && let Some(payload) = rest.get(..length)
                 {
                     if !self.seal.verify(head, check, payload) {
-                        let text = "a message is damaged, or its sender does not know the \
-                            cluster's secret";
+                        let text = "a message is damaged, or its sender has a different \
+                            cluster secret";
                         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
                     }
                     let id = u64::from_le_bytes(id);
@@ -161,10 +160,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             self.buffer.reserve(READ_BYTES);
         }
         match self.stream.read_buf(&mut self.buffer).await? {
-            0 => Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the other side closed the connection",
-            )),
+            0 => {
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed the connection"))
+            }
             _ => Ok(()),
         }
     }
@@ -250,7 +248,7 @@ mod tests {
         let (found, error) = read_all(&[0xff; 64], Seal::Checksum);
         assert!(found.is_empty());
         assert!(error.to_string().contains("larger than the maximum"), "{error}");
-        // A side that has not identified itself may send at most this many bytes.
+        // A peer that has not identified itself may send at most this many bytes.
         let mut bytes = BytesMut::new();
         Seal::Checksum.write(1, &vec![0; GREETING_BYTES_MAX + 1], &mut bytes).unwrap();
         let (found, error) = read_all(&bytes, Seal::Checksum);

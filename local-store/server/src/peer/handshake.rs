@@ -1,10 +1,10 @@
-//! The handshake of a connection: both sides identify themselves and accept or refuse each other.
+//! The handshake of a connection: both nodes identify themselves, and accept or refuse each other.
 //!
-//! Each side sends eight magic bytes that no other protocol begins with, and the version of this
-//! protocol. The connecting side then sends its identity and the identity that it expects; the
-//! other side accepts or refuses. With a secret, both sides prove that they know it, and every
-//! later frame has a MAC. The key of the MAC depends on random numbers from both sides. The first
-//! frame with a MAC is empty: it proves that the sender did not just replay a recorded handshake.
+//! Each node sends eight magic bytes, with which no other protocol begins, and the version of this
+//! protocol. The connecting node then sends its identity and the identity that it expects. The accepting
+//! node accepts or refuses the connection. If there is a secret, both nodes prove that they have it, and
+//! every later frame has a MAC. The key of the MAC depends on random numbers from both nodes. The first
+//! frame with a MAC is empty. It proves that the sender did not replay a recorded handshake.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,29 +28,29 @@ const MAGIC: [u8; 8] = *b"WEIRPEER";
 const VERSION: u32 = 13;
 /// The length of the magic bytes and the version.
 const PREAMBLE_BYTES: usize = 12;
-/// The time-out for connecting, including the handshake: long enough for a busy machine, but not
-/// for a paused process.
+/// The time-out for connecting, including the handshake. A busy machine responds within this time; a
+/// paused process does not.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 type Nonce = [u8; 16];
 
-/// The message of the connecting side.
+/// The message of the connecting node.
 #[derive(Debug, Serialize, Deserialize)]
 struct Hello {
     /// The slot of the sender.
     slot: u64,
-    /// The slot that the sender expects the receiver to have.
+    /// The expected slot of the receiver.
     to: u64,
     /// The slots of the sender's cluster.
     slots: Vec<u64>,
     settings: String,
     identity: Option<PeerIdentity>,
     nonce: Nonce,
-    /// The MAC that proves that the sender knows the secret; `None` without a secret.
+    /// The MAC that proves that the sender has the secret; `None` if the cluster has no secret.
     proof: Option<[u8; 16]>,
 }
 
-/// The response of the accepting side.
+/// The response of the accepting node.
 #[derive(Debug, Serialize, Deserialize)]
 enum Welcome {
     Accepted { identity: Option<PeerIdentity>, nonce: Nonce, proof: Option<[u8; 16]> },
@@ -59,9 +59,9 @@ enum Welcome {
 
 /// A connection after its handshake.
 pub(super) struct OpenConnection {
-    /// The slot of the other side.
+    /// The slot of the peer.
     pub(super) slot: u64,
-    /// The identity of the other side in its cluster.
+    /// The identity of the peer in its cluster.
     pub(super) identity: Option<PeerIdentity>,
     pub(super) reader: FrameReader<OwnedReadHalf>,
     pub(super) writer: OwnedWriteHalf,
@@ -72,9 +72,9 @@ pub(super) struct OpenConnection {
 /// The reason why a handshake failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The other side cannot be reached, or responds too slowly.
+    /// The peer cannot be reached, or responds too slowly.
     Io(String),
-    /// The other side responded, but one of the two sides is misconfigured.
+    /// The peer responded, but one of the two nodes is misconfigured.
     Refused(String),
 }
 
@@ -136,7 +136,7 @@ async fn greet(
         let key = secret.derive("welcome", &[&hello.nonce, &nonce]);
         if !proof.is_some_and(|proof| key.verify(&[], &proof)) {
             return Err(Failure::Refused(format!(
-                "{address} does not know the cluster's secret: give every node the same --cluster-secret"
+                "{address} has a different cluster secret: give every node the same --cluster-secret"
             )));
         }
         let key = |direction| secret.derive(direction, &[&sent, &answer]);
@@ -152,7 +152,7 @@ async fn greet(
 
 /// Answers the handshake of an accepted connection.
 pub(super) async fn accept(local: &Local, stream: TcpStream) -> Result<OpenConnection, Failure> {
-    let slow = |_| Failure::Io("the other side did not identify itself in time".to_owned());
+    let slow = |_| Failure::Io("the peer did not identify itself in time".to_owned());
     tokio::time::timeout(TIMEOUT, answer(local, stream)).await.map_err(slow)?
 }
 
@@ -188,7 +188,7 @@ async fn answer(local: &Local, stream: TcpStream) -> Result<OpenConnection, Fail
     Ok(OpenConnection { slot: hello.slot, identity: hello.identity, reader, writer, seal })
 }
 
-/// Returns the reason why the connecting side must be refused; `None` if it is accepted.
+/// Returns the reason why the connecting node must be refused; `None` if it is accepted.
 fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> Option<String> {
     let secret = match (&local.secret, &hello.proof) {
         (None, None) => true,
@@ -199,7 +199,7 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
     };
     if !secret {
         return Some(
-            "the cluster's secret differs: give every node the same --cluster-secret".to_owned(),
+            "the cluster secrets differ: give every node the same --cluster-secret".to_owned(),
         );
     }
     let (other, own) = (hello.slot, local.slot);
@@ -293,7 +293,7 @@ fn random_nonce() -> io::Result<Nonce> {
 mod tests {
     use super::*;
 
-    /// Goal: the documentation of the protocol has the current magic bytes and version.
+    /// Goal: `docs/formats/peer-protocol.md` has the current magic bytes and version.
     #[test]
     fn the_page_on_the_protocol_has_the_first_bytes() {
         let page = include_str!("../../../../docs/formats/peer-protocol.md");

@@ -1,9 +1,9 @@
-//! Nodes in separate processes: their messages to each other over TCP.
+//! Messages over TCP between nodes in separate processes.
 //!
-//! A node opens two connections to each peer: one for large transfers and slow answers, one for
-//! everything else. Answers arrive in any order. This module never retries a message: it writes
-//! each message to a socket at most once. The outcome of an unanswered message is therefore
-//! unknown. `docs/formats/peer-protocol.md` defines the bytes. The [`Handler`] executes messages.
+//! A node opens two connections to each peer: one for large transfers and slow answers, and one for all
+//! other messages. Answers arrive in any order. This module writes each message at most once and never
+//! retries it, so the outcome of an unanswered message is unknown. The [`Handler`] executes messages.
+//! `docs/formats/peer-protocol.md` defines the protocol.
 
 mod accept;
 mod connection;
@@ -28,9 +28,9 @@ pub use self::secret::ClusterSecret;
 use node::transport::{BoxFuture, CallError, Envelope, Request, Response, Transport};
 use node::{NodeId, slot_of, status::Status};
 
-/// The time without data after which a connection with an unanswered message counts as dead. It is
+/// The time without data after which a connection with an unanswered message counts as broken. It is
 /// longer than the time-out of a write that waits for the leader. Messages whose answers may take
-/// longer use the connection for large transfers.
+/// longer than this time use the connection for large transfers.
 const SILENCE: Duration = Duration::from_secs(4);
 /// The equivalent of [`SILENCE`] for the connection for large transfers. It is longer than the
 /// time-out of any message, because the last part of a snapshot is answered only after its
@@ -116,7 +116,7 @@ pub(crate) struct ClockState {
 
 /// The handler of messages from peers.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Answers one message of the peer in this slot.
+    /// Answers a message from the peer in this slot.
     fn answer(self: Arc<Self>, slot: u64, question: Question) -> BoxFuture<Answer>;
 }
 
@@ -124,11 +124,11 @@ pub(crate) trait Handler: Send + Sync + 'static {
 pub(crate) struct Local {
     /// The slot of the process's node.
     pub(crate) slot: u64,
-    /// The slots of the cluster, including the process's own.
+    /// The slots of the cluster, including the slot of this process.
     pub(crate) slots: BTreeSet<u64>,
-    /// The settings that must be equal on all nodes, as text: Region and account.
+    /// The settings that must be equal on all nodes, as a string: Region and account.
     pub(crate) settings: String,
-    /// The secret that each process must prove to know.
+    /// The secret of the cluster, if it has one.
     pub(crate) secret: Option<ClusterSecret>,
     /// The identity of the process in a cluster; `None` if it has none yet. When it changes,
     /// connections are re-established.
@@ -177,7 +177,7 @@ impl Peers {
         peer.request(question, timeout).await
     }
 
-    /// Returns the reasons why peers refuse this process, or this process refuses them. For
+    /// Returns the reasons why peers refuse this process, or this process refuses peers. For
     /// example, a peer may be in another cluster.
     pub(crate) fn refusals(&self) -> Vec<String> {
         self.peers.values().filter_map(|(usual, _)| usual.refusal()).collect()

@@ -1,5 +1,5 @@
-//! The secret of a cluster. Processes on different machines must prove to each other that they know
-//! this secret. The secret does not encrypt messages.
+//! The secret of a cluster, with which processes on different machines authenticate each other. It does
+//! not encrypt messages.
 
 use std::fmt;
 use std::fs;
@@ -10,10 +10,10 @@ use crate::mac::MacKey;
 
 /// The minimum length of a secret in bytes. A shorter secret could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
-/// The maximum length of a secret in bytes. A longer file was probably named by mistake.
+/// The maximum length of a secret in bytes. A longer file is probably a wrong file.
 const SECRET_BYTES_MAX: usize = 4096;
 
-/// A secret that all processes of a cluster know.
+/// The secret that all processes of a cluster share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterSecret(Vec<u8>);
 
@@ -28,7 +28,7 @@ impl ClusterSecret {
     /// Reads the secret from a file. White space around the secret is ignored.
     ///
     /// # Errors
-    /// The error and what to write instead, in one line.
+    /// A message of one line: the error and how to correct it.
     pub fn read(path: &Path) -> Result<Self, String> {
         let name = path.display();
         let metadata =
@@ -48,8 +48,8 @@ impl ClusterSecret {
         Ok(Self(secret.to_vec()))
     }
 
-    /// Derives a key from the secret for one purpose. `seen` is data of the handshake that both
-    /// sides have seen.
+    /// Derives a key from the secret for one purpose. `seen` is data of the handshake that both nodes
+    /// have.
     pub(super) fn derive(&self, purpose: &str, seen: &[&[u8]]) -> MacKey {
         let parts: Vec<&[u8]> =
             std::iter::once(purpose.as_bytes()).chain(seen.iter().copied()).collect();

@@ -1,4 +1,4 @@
-//! Two processes over a real socket: answers, refusals, and the outcome when a connection breaks.
+//! Tests of two processes over a real socket: answers, refusals, and the outcome when a connection breaks.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ impl Pair {
         self.peers.ask(2, &question, SILENCE - Duration::from_secs(1)).await
     }
 
-    /// Sends a message again until the connection is established, or refused.
+    /// Retries a message until the connection is established or refused.
     async fn ask_connected(&self, question: Question) -> Result<Answer, String> {
         loop {
             match self.ask(question.clone()).await {
@@ -150,13 +150,12 @@ async fn a_question_on_a_broken_connection_has_an_unknown_outcome_and_is_not_rep
     assert_eq!(pair.handler.asked.lock().len(), 2, "one Who and one Status");
 }
 
-/// Goal: a message whose answer may take longer than the silence limit of the usual connection uses the other
-/// connection.
+/// Goal: a message whose answer may take longer than [`SILENCE`] uses the connection for large transfers.
 #[tokio::test]
 async fn long_questions_use_the_connection_for_transfers() {
     let pair = connect(local(1, None), local(2, None)).await;
     pair.ask_connected(Question::Who).await.unwrap();
-    // Replaces the usual connection, so that only the connection for transfers works.
+    // Disables the connection for other messages, so that only the connection for transfers works.
     let Pair { mut peers, handler, serving, address } = pair;
     let way = peers.peers.get_mut(&2).unwrap();
     way.0 = Peer::connect(Arc::clone(&peers.local), 9, address, SILENCE);
@@ -172,7 +171,7 @@ async fn long_questions_use_the_connection_for_transfers() {
             }
         }
     };
-    // The time-out is far above the normal time. Without a connection the call would never return.
+    // The time-out is much longer than the normal time. Without a connection, the call never returns.
     let answer = tokio::time::timeout(Duration::from_secs(60), connected).await.unwrap();
     assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
     let short = ask(SILENCE - Duration::from_millis(1)).await;
@@ -207,7 +206,8 @@ async fn a_port_that_speaks_http_is_reported() {
     );
 }
 
-/// Goal: silent clients and the remains of broken connections do not exclude a peer.
+/// Goal: clients that send nothing, and broken connections that are still open, do not prevent a peer from
+/// connecting.
 #[tokio::test]
 async fn silent_connections_keep_no_peer_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -218,7 +218,7 @@ async fn silent_connections_keep_no_peer_out() {
     for _ in 0..300 {
         silent.push(tokio::net::TcpStream::connect(address).await.unwrap());
     }
-    // All these connections belong to the same peer, and the first of them stay open.
+    // All these connections belong to the same peer. The peer does not close the first connections.
     let mut ways = Vec::new();
     for _ in 0..40 {
         let Ok(opened) = handshake::connect(&local(1, None), 2, address).await else {
@@ -249,7 +249,7 @@ async fn record_greeting(client: Local) -> Vec<u8> {
     [recorded, payload].concat()
 }
 
-/// Goal: a client that has a recorded handshake but not the secret cannot replace a connection.
+/// Goal: a client with a recorded handshake, but without the secret, cannot close a peer's connection.
 #[tokio::test]
 async fn a_recorded_greeting_ends_no_connection() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use super::Store;
 use super::node_set::Nodes;
 
-/// Notifications about the records of one table, from all nodes of this process. A notification is lost if a
-/// leader fails, or if the leader is in another process. The reader must therefore also poll occasionally.
+/// Notifications about new records of one table, from all nodes of this process. Notifications are lost if a
+/// leader fails, or if the leader is in another process. Therefore the reader must also poll occasionally.
 #[derive(Clone)]
 pub struct Arrivals {
     table: TableId,
@@ -28,7 +28,7 @@ impl Arrivals {
     /// Waits until there may be new records since the last call. Cancel-safe: dropping the future
     /// loses no notification.
     pub async fn next(&mut self) {
-        // Drop the receivers of nodes that have ended.
+        // Drops the receivers of nodes that have stopped.
         self.receivers.retain(|receiver| receiver.has_changed().is_ok());
         let receivers = &mut self.receivers;
         let arrived = async {
@@ -41,8 +41,8 @@ impl Arrivals {
         };
         tokio::select! {
             () = arrived => {}
-            // A node was rebuilt. Notifications may have been lost in the meantime, so the caller
-            // has to read.
+            // A node was rebuilt. Notifications may have been lost during the rebuild, so the caller must
+            // read.
             Ok(()) = self.nodes.changed() => {
                 self.receivers = receivers_at(&self.nodes.borrow_and_update(), self.table);
             }
@@ -51,7 +51,7 @@ impl Arrivals {
 }
 
 impl Store {
-    /// Subscribes to the records of a table's stream; `None` if there is no such table.
+    /// Subscribes to the records of a table's stream; `None` if the table does not exist.
     #[must_use]
     pub fn arrivals(&self, table: &str) -> Option<Arrivals> {
         let table = self.find_table(table)?.id;

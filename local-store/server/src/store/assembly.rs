@@ -1,6 +1,6 @@
-//! Assembly of a store from replicas that the caller has started. The simulation uses this to
-//! inject its own disks, messages and time. All other code is the real store's: it routes commands,
-//! delivers index entries, coordinates and recovers transactions, and runs the ticks.
+//! Assembles a store from replicas that the caller has started. The simulation uses this function to
+//! replace disks, messages and time. All other code is the code of the real store: it routes commands,
+//! delivers index entries, coordinates and recovers transactions, and does the periodic work.
 
 use std::future::Future;
 use std::path::Path;
@@ -43,8 +43,8 @@ impl Ids {
         TransactionId::new([self.next(), self.next()], token)
     }
 
-    /// Returns a random time between half of `pause` and one and a half times `pause` (jitter), so
-    /// that two conflicting transactions do not conflict again.
+    /// Adds jitter to a pause: returns a random time from 0.5 to 1.5 times `pause`, so that two
+    /// conflicting transactions do not conflict again.
     pub(super) fn spread(&self, pause: Duration) -> Duration {
         let percent = u32::try_from(self.next() % 101).unwrap_or(0);
         pause / 2 + pause * percent / 100
@@ -59,7 +59,8 @@ impl Ids {
 }
 
 impl Store {
-    /// Assembles a store of one node whose peers run elsewhere. The caller must run [`Store::ticks`].
+    /// Assembles a store of one node, whose peers are other stores. The caller must run
+    /// [`Store::ticks`].
     #[must_use]
     pub fn assemble(assembly: Assembly) -> Self {
         let Assembly { replicas, clock, seed } = assembly;
@@ -86,8 +87,8 @@ impl Store {
         store
     }
 
-    /// Starts the background work of a node, which runs until the node ends: the delivery of its
-    /// index entries to their arcs, and the verification of its files in the directory `data`.
+    /// Starts the background work of a node: the delivery of its index entries to their arcs, and the
+    /// verification of its files in the directory `data`. The work runs until the node ends.
     pub(super) fn start_work_of(&self, replicas: &[Node], data: &Path) {
         self.start_outbox_relays(replicas);
         scrub::start(replicas, data);
@@ -112,7 +113,7 @@ impl Store {
     /// Returns the number of transactions over several arcs that this process is coordinating.
     #[must_use]
     pub fn transactions_under_way(&self) -> usize {
-        // One handle is the store's own; each coordinated transaction has another.
+        // The store has one handle, and each coordinated transaction has another.
         Arc::strong_count(&self.shared.coordinated_transactions).saturating_sub(1)
     }
 }

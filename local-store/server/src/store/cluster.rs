@@ -1,5 +1,5 @@
-//! The nodes of one process. This module starts them from their directories, creates a cluster, and gives a
-//! new identity to a node that lost its data.
+//! The nodes of one process. This module starts the nodes from their directories, creates a cluster, and
+//! gives a new identity to a node that lost its data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
@@ -17,19 +17,19 @@ use node::transport::Transport;
 use node::{Node, NodeId, Parts, Settings, incarnation_of, node_id, random_seed, slot_of};
 use storage::disk::{ErrorKind, FileDisk};
 
-/// The pause between two attempts to give a rebuilt node its data and make it a voter.
+/// The pause between two attempts to copy the data to a rebuilt node and make it a voter.
 const HEAL_RETRY: Duration = Duration::from_millis(500);
 
-/// The number of attempts to open a directory that a stopping node has not closed yet. With the
-/// pauses in between, they take 5 s.
+/// The number of attempts to open a directory that a stopping node has not closed yet. The attempts and
+/// the pauses between them take 5 s.
 const CLOSING_TRIES: u32 = 100;
 const CLOSING_PAUSE: Duration = Duration::from_millis(50);
 
 /// A node of this process: its replica of each arc, in the order of the arcs; never empty.
 pub(super) type Replicas = Vec<Node>;
 
-/// Starts the nodes of a data directory, and creates the cluster if there is none yet. A new
-/// cluster has a ring of `arcs` arcs; an existing one keeps its number. After an error, no node runs.
+/// Starts the nodes of a data directory, and creates the cluster if it does not exist. A new cluster has
+/// a ring of `arcs` arcs; an existing cluster keeps its number of arcs. After an error, no node runs.
 pub(super) async fn start(
     data: &Path,
     replicas: u64,
@@ -43,8 +43,8 @@ pub(super) async fn start(
     Ok((nodes, rebuild))
 }
 
-/// Returns a result. If it is an error of the start, first stops the replicas that were started before: left
-/// alone, they would go on to vote and to lead.
+/// Returns `result`. If it is an error, first stops the replicas that were already started. Otherwise they
+/// would continue to vote and to lead.
 pub(super) async fn stop_on_error<'n, T>(
     started: impl IntoIterator<Item = &'n Node>,
     result: Result<T, String>,
@@ -57,7 +57,7 @@ pub(super) async fn stop_on_error<'n, T>(
     result
 }
 
-/// Does the work of [`start`]. Adds each node to `nodes` as soon as it is started.
+/// Does the work of [`start`]. Adds each node to `nodes` when it is started.
 async fn start_nodes(
     data: &Path,
     replicas: u64,
@@ -97,8 +97,7 @@ async fn start_nodes(
     }
     for (slot, files) in fresh {
         if voters.contains(&files.identity.node) && !has_died_early {
-            // Without its log, the node does not know how it voted, so it must not vote under this
-            // identity again.
+            // Without its log, the node has lost its votes, so it must not vote with this identity again.
             drop(files);
             set_aside(data, slot, "the node's log is missing")?;
         } else {
@@ -124,7 +123,7 @@ async fn start_nodes(
     Ok(Rebuild { data, cluster, transport, clock, host: host_of_all })
 }
 
-/// Creates the group of an arc if there is none. If there is one, starts an election and repairs the
+/// Creates the group of an arc if it does not exist. If it exists, starts an election and repairs the
 /// membership.
 async fn lead_arc(
     of_arc: &[&Node],
@@ -135,8 +134,8 @@ async fn lead_arc(
     let members: BTreeSet<NodeId> = replicas.iter().copied().collect();
     let has_voters = of_arc.iter().any(|node| !node.status().voters.is_empty());
     if begun && (has_voters || !is_complete) {
-        // All nodes have just started, so none of them is the leader. A node with the longest log
-        // can win an election, so it stands.
+        // All nodes have just started, so no node is the leader. The node with the longest log starts
+        // the election, because it can win.
         let far = |node: &&&Node| (node.status().last_log, node.status().term);
         if let Some(best) = of_arc.iter().max_by_key(far) {
             best.stand().await;
@@ -144,15 +143,15 @@ async fn lead_arc(
         let nodes = of_arc.iter().map(|node| node.downgrade()).collect();
         tokio::spawn(repair_membership(nodes, members));
     } else if let Some(first) = of_arc.iter().find(|node| replicas.first() == Some(&node.id())) {
-        // The node that initializes a group stands for election first. It is a different node for
-        // each arc, to spread the leaders.
+        // The node that initializes a group starts the first election and usually wins. Each arc has a
+        // different node, to distribute the leaders.
         first.initialize(members).await?;
     }
     Ok(())
 }
 
-/// Returns the cluster that all nodes belong to, and its number of arcs. Creates a new cluster if
-/// there is none.
+/// Returns the cluster that all nodes belong to, and its number of arcs. Creates a new cluster if no
+/// node belongs to a cluster.
 fn one_cluster<'a>(
     mut files: impl Iterator<Item = &'a NodeFiles>,
     arcs: u32,
@@ -163,18 +162,17 @@ fn one_cluster<'a>(
     match files.find(|files| of(files) != cluster) {
         None => Ok(cluster),
         Some(stranger) => Err(format!(
-            "node {} belongs to a different cluster: use node directories of only one cluster",
+            "node {} belongs to a different cluster: use node directories of the same cluster",
             slot_of(stranger.identity.node)
         )),
     }
 }
 
-/// Returns whether the process died while it created the cluster: the nodes that know the cluster
-/// have no log entry except the one with its members, and the other nodes have no data. Then no
-/// node has been the leader, and nothing was written.
+/// Returns whether the process died while it created the cluster. This is the case if the nodes of the
+/// cluster have no log entry except the entry with the members, and the other nodes have no data. Then
+/// no node was ever the leader, and nothing was written.
 fn was_never_begun(used: &[Replicas], fresh: &[(u64, NodeFiles)]) -> Result<bool, String> {
-    // The entry with the index 0 contains the members, so a later entry means that a node was the
-    // leader.
+    // The entry with index 0 contains the members. A later entry shows that a node was the leader.
     let knows_more = |node: &Node| node.status().last_log > Some(0);
     if used.iter().flatten().any(knows_more) {
         return Ok(false);
@@ -187,14 +185,14 @@ fn was_never_begun(used: &[Replicas], fresh: &[(u64, NodeFiles)]) -> Result<bool
     Ok(true)
 }
 
-/// Checks that a majority of a group's voters has its data, because a minority may lack
-/// acknowledged writes. A single node never suffices, because a node that lagged behind may not
-/// know all voters.
+/// Checks that a majority of a group's voters has its data, because a minority may lack acknowledged
+/// writes. One node of several is never sufficient, because a node that lags behind may have an outdated
+/// list of voters.
 fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(), String> {
     let voters: BTreeSet<NodeId> = nodes.iter().flat_map(|node| node.status().voters).collect();
     let here = nodes.iter().filter(|node| voters.contains(&node.id())).count();
-    // If the process died while it created the cluster, no node knows the voters of some groups. Nothing was
-    // written to these groups, and they are created now.
+    // If the process died while it created the cluster, some groups do not exist and have no voters. Nothing
+    // was written to these groups, and the caller creates them.
     if 2 * here > voters.len() || (voters.is_empty() && is_complete) {
         return Ok(());
     }
@@ -204,12 +202,12 @@ fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(
         (here, voters.len())
     };
     Err(format!(
-        "only {left} of {all} replicas are left; they are no majority and may lack acknowledged writes: restore the missing `node-N` directories from a copy"
+        "only {left} of {all} replicas are left; without a majority, acknowledged writes may be missing: restore the missing `node-N` directories from a copy"
     ))
 }
 
-/// Refuses to create a cluster beside damaged directories of an existing cluster, because the existing data
-/// would seem lost.
+/// Refuses to create a cluster if there are damaged directories of an existing cluster, because its data
+/// would seem to be lost.
 fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
     let aside = (1..=replicas).flat_map(|slot| directory::list_damaged(data, slot));
     let aside: Vec<String> = aside.collect();
@@ -224,7 +222,7 @@ fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
     ))
 }
 
-/// Refuses to start if states have data but no node has a log, because the latest acknowledged
+/// Refuses to start if no node has a log although states have data, because the latest acknowledged
 /// writes may be missing.
 fn refuse_without_logs<'a>(
     data: &Path,
@@ -242,7 +240,8 @@ fn refuse_without_logs<'a>(
     Ok(())
 }
 
-/// Does work for each slot on a separate thread, because the work mostly waits for the disk.
+/// Calls `work` for each slot on a separate thread, because the work mostly waits for the disk. Returns
+/// the results.
 fn for_each_slot<T: Send>(
     slots: impl IntoIterator<Item = u64>,
     work: impl Fn(u64) -> T + Sync,
@@ -273,7 +272,7 @@ async fn open_slots(
             Err(Problem::InUse(_)) => open_existing(data, slot, host).await,
             other => other,
         };
-        // The only node of a store cannot be rebuilt, so a damaged directory is not set aside.
+        // The only node of a store cannot be rebuilt, so its damaged directory is not set aside.
         let opened = match replicas {
             1 => opened.map_err(|problem| describe_only(&directory::path(data, slot), problem))?,
             _ => set_aside_if_damaged(data, slot, opened)?,
@@ -329,7 +328,8 @@ pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// Opens the directory of a slot. Waits for a stopping node of this process that still has it open.
+/// Opens the directory of a slot. If a stopping node of this process still has it open, waits until the
+/// node has closed it.
 async fn open_existing(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, Problem> {
     let mut tries = CLOSING_TRIES;
     loop {
@@ -378,7 +378,7 @@ pub(super) fn create_slot(
     directory::open(&disk, identity, host).map_err(describe)
 }
 
-/// Returns one more than the highest incarnation of the slot that the other nodes know.
+/// Returns the next incarnation of a slot: one more than the highest incarnation on the other nodes.
 fn next_incarnation(nodes: &[Replicas], slot: u64) -> u64 {
     let statuses = nodes.iter().flatten().map(Node::status);
     let known = statuses.flat_map(|status| [status.voters, status.learners].concat());
@@ -426,13 +426,13 @@ pub(super) async fn start_replicas(
     Node::start_all(parts.collect()).await
 }
 
-/// Returns the numbers of the nodes that have a new identity, which does not vote yet.
+/// Returns the slots of the nodes with a new identity that is not a voter yet.
 pub(super) fn rebuilt_slots(members: &BTreeSet<NodeId>, voters: &BTreeSet<NodeId>) -> Vec<u64> {
     members.difference(voters).copied().map(slot_of).collect()
 }
 
-/// Makes these nodes the members of the group: a rebuilt node first receives the data, then becomes
-/// a voter in place of its previous identity. Can be called again after a crash at any point.
+/// Makes `members` the members of the group. A rebuilt node first receives the data, and then becomes a
+/// voter in place of its previous identity. Idempotent: it can be repeated after a crash.
 pub(super) async fn repair_membership(nodes: Vec<node::WeakNode>, members: BTreeSet<NodeId>) {
     loop {
         let upgraded: Option<Vec<Node>> = nodes.iter().map(|node| node.upgrade()).collect();
@@ -444,10 +444,10 @@ pub(super) async fn repair_membership(nodes: Vec<node::WeakNode>, members: BTree
                 return;
             }
             let nodes = rebuilt_slots(&members, &voters);
-            tracing::info!(?nodes, "rebuilt nodes receive their data");
+            tracing::info!(?nodes, "copying data to rebuilt nodes");
             match leader.change_members(&members).await {
                 Ok(()) => tracing::info!("all replicas are complete again"),
-                Err(error) => tracing::warn!(error, "a rebuilt node does not have its data yet"),
+                Err(error) => tracing::warn!(error, "cannot copy data to a rebuilt node yet"),
             }
         }
         drop(nodes);

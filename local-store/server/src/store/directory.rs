@@ -1,5 +1,5 @@
-//! The data directory of a node: its lock, its identity, its log and its state, and what happens to a damaged
-//! directory.
+//! The data directory of a node, with its lock, its identity, its log and its state. This module also
+//! sets damaged directories aside.
 //!
 //! ```text
 //! node-2/lock locked while a process uses the directory
@@ -8,7 +8,7 @@
 //! node-2/arc-0/ the state of its replica of the first arc; arc-1/ and so on for the others
 //! ```
 //!
-//! A damaged directory is neither used nor repaired. It is set aside: renamed, with the reason in a file. The
+//! A damaged directory is not used or repaired. It is set aside: renamed, with the reason in a file. The
 //! node is then rebuilt from its peers with a new identity.
 
 use std::fs::{self, File};
@@ -31,14 +31,14 @@ use storage::disk::{Damage, Disk, ErrorKind, FileDisk};
 use storage::log::{self, Log, Options};
 use storage::{self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
 
-/// The largest size of a log segment in bytes. It must be larger than the largest entry. The size is not much
-/// larger than that, because a process with three nodes has three logs.
+/// The maximum size of a log segment in bytes. It must exceed the size of the largest entry, but only
+/// slightly, because a process with three nodes has three logs.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
-/// The minimum number of tables (files) that the trees of a process keep open. With fewer, most
+/// The minimum number of tables (files) that the trees of a process keep open. With fewer open tables, most
 /// reads would have to open a table first.
 const OPEN_TABLES_MIN: usize = 16;
-/// The number of open files of a node's log: the segments of its maximum size of 256 MB, the smaller ones that
-/// it begins with, its spares, the segment that is being created, and its lock.
+/// The number of open files of a node's log. The log has at most 256 MB of segments, some smaller
+/// segments at its beginning, spare segments, the segment that is being created, and a lock.
 const OPEN_LOG_FILES: usize = 24;
 const _: () = assert!(RECORD_BYTES_MAX as u64 + log::SEGMENT_HEAD_BYTES <= SEGMENT_BYTES);
 const _: () = assert!(RECORD_BYTES_MAX <= log::PAYLOAD_BYTES_MAX);
@@ -61,8 +61,8 @@ pub(crate) struct Host {
     nodes: u64,
     /// Whether the store has other nodes, in this process or another.
     has_peers: bool,
-    /// The cache of all states. The cache is created with the first state, because its size depends
-    /// on the number of states, which is unknown before.
+    /// The cache of all states. It is created with the first state, because its size depends on the
+    /// number of states, which is unknown earlier.
     cache: OnceLock<BlockCache>,
 }
 
@@ -89,15 +89,15 @@ impl Host {
 /// The identity of a data directory: the cluster and node that own it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// The format of the directory. It increases with every change that would make an older program
-    /// misread the directory.
+    /// The format of the directory. It increases with every change that makes the directory unreadable
+    /// for older programs.
     pub(crate) format: u32,
-    /// The name of the cluster. The name is random, so that nodes of different clusters recognise
-    /// and refuse each other.
+    /// The random name of the cluster, with which nodes of different clusters detect and refuse each
+    /// other.
     pub(crate) cluster: String,
     /// The node, with its incarnation.
     pub(crate) node: NodeId,
-    /// The number of arcs of the cluster's ring. Directories of the first releases had one arc and did
+    /// The number of arcs of the cluster's ring. Directories of the first releases have one arc and do
     /// not store the number.
     #[serde(default = "one_arc")]
     pub(crate) arcs: u32,
@@ -108,7 +108,7 @@ pub(crate) struct Identity {
 struct Stored {
     #[serde(flatten)]
     identity: Identity,
-    /// The CRC-32C of the identity as JSON; files of earlier releases have none.
+    /// The CRC-32C of the identity as JSON; files of earlier releases have no checksum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     crc: Option<u32>,
 }
@@ -123,11 +123,16 @@ fn one_arc() -> u32 {
     1
 }
 
-/// The format of a directory with one arc. Formats 1 and 2 stored indexes with one key attribute,
-/// and writes without their item collections. In 3 and 4 the state had a journal of its own. In 5
-/// and 6 items did not store their size. In 7 and 8 the tree held the records of streams. In 9 and
-/// 10 each record of a stream was a row. In 11 and 12 entries of one index key were in the order of
-/// their items' keys. In 13 and 14 each command of the log was stored without delta encoding.
+/// The format of a directory with one arc.
+///
+/// Earlier formats differ as follows:
+/// - 1 and 2: indexes had one key attribute, and writes did not store their item collections;
+/// - 3 and 4: the state had its own journal;
+/// - 5 and 6: items did not store their size;
+/// - 7 and 8: the tree contained the records of streams;
+/// - 9 and 10: each record of a stream was a row;
+/// - 11 and 12: entries with equal index keys were in the order of their items' keys;
+/// - 13 and 14: commands in the log had no delta encoding.
 const FORMAT_ONE_ARC: u32 = 15;
 /// The format of a directory with several arcs.
 const FORMAT_ARCS: u32 = 16;
@@ -177,7 +182,7 @@ pub(crate) enum Problem {
     /// The files of the directory are damaged. The directory must be set aside.
     Damaged(String),
     /// A stopping node of this process still has the directory open. No other process can have it open,
-    /// because this process holds the lock of the whole data directory.
+    /// because this process has locked the data directory.
     InUse(String),
     /// Any other problem. The store must not start.
     Other(String),
@@ -187,13 +192,13 @@ impl From<log::Error> for Problem {
     fn from(error: log::Error) -> Self {
         match error {
             log::Error::Corrupt { .. } => Self::Damaged(error.to_string()),
-            // If the disk is full, opening fails, because there is no request yet that the store
-            // could refuse instead.
+            // A running store refuses requests if the disk is full. A store that is being opened has no
+            // requests yet, so opening fails.
             log::Error::Disk(disk) | log::Error::OutOfSpace(disk)
                 if disk.kind == ErrorKind::OutOfSpace =>
             {
                 Self::Other(format!(
-                    "cannot {} `{}`, a log: {}; free {} MB disk space for each node",
+                    "cannot {} the log file `{}`: {}; free {} MB of disk space for each node",
                     disk.operation,
                     disk.file,
                     disk.source,
@@ -215,8 +220,8 @@ impl From<storage::Error> for Problem {
     }
 }
 
-/// Returns how many tables the trees of a process keep open: the file budget minus the files of the
-/// logs and the other files of the trees. A tree that needs more at the same time waits.
+/// Returns the maximum number of tables that the trees of a process keep open: the file budget minus the
+/// files of the logs and the other files of the trees. A tree that needs more open tables waits.
 fn open_tables_max(files_max: usize, nodes: u64, trees: u64) -> usize {
     let files = |number: u64, each: usize| {
         usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(each)
@@ -232,7 +237,7 @@ pub(crate) fn path(data: &Path, slot: u64) -> PathBuf {
     data.join(format!("node-{slot}"))
 }
 
-/// Reads the identity in a directory; `None` if there is none yet.
+/// Reads the identity of a directory; `None` if the directory has no identity yet.
 pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Problem> {
     let path = directory.join(IDENTITY);
     let text = match fs::read(&path) {
@@ -272,11 +277,11 @@ pub(crate) fn write_identity(directory: &Path, identity: &Identity) -> io::Resul
     File::open(directory)?.sync_all()
 }
 
-/// Opens the contents of a directory. The caller holds its lock.
+/// Opens the log and the states of a directory. The caller must hold its lock.
 pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<NodeFiles, Problem> {
     let other = |error: &dyn std::fmt::Display| Problem::Other(error.to_string());
     let log_disk: Arc<dyn Disk> = Arc::new(disk.subdirectory("log").map_err(|e| other(&e))?);
-    // Truncating the log frees two segments at once, in addition to the spare for the next segment.
+    // A truncation of the log frees two segments. In addition, one spare is kept for the next segment.
     let options = Options { segment_bytes: SEGMENT_BYTES, spares_max: 3, ..Options::default() };
     let log = Log::open(log_disk, options)?;
     let node = identity.node;
@@ -306,7 +311,7 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
 pub(crate) fn is_free(directory: &Path) -> bool {
     let arcs = fs::read_dir(directory).into_iter().flatten().flatten();
     let states = arcs.flat_map(|arc| fs::read_dir(arc.path()).into_iter().flatten().flatten());
-    // The log has no lock file of its own; it uses the lock of the directory.
+    // The log has no lock file; it uses the lock of the directory.
     let locks = states.map(|state| state.path().join(LOCK)).chain([directory.join(LOCK)]);
     locks.filter(|lock| lock.is_file()).all(|lock| {
         let opened = wait_for_one(|| File::options().write(true).open(&lock));
@@ -314,7 +319,7 @@ pub(crate) fn is_free(directory: &Path) -> bool {
     })
 }
 
-/// Returns the name of a directory of a node in another slot, if there is one.
+/// Returns the name of the directory of another slot, if there is one in the same data directory.
 pub(crate) fn find_node_beside(data: &Path, slot: u64) -> Option<String> {
     let entries = fs::read_dir(data).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -345,14 +350,14 @@ pub(crate) fn list_damaged(data: &Path, slot: u64) -> Vec<String> {
     found
 }
 
-/// The maximum number of directories of a slot that are set aside while the store runs. The limit
-/// keeps the disk from filling up if it is faulty and damages a directory again and again.
+/// The maximum number of directories of a slot that are set aside while the store runs. Otherwise a faulty
+/// disk that damages directories repeatedly would fill up.
 const SET_ASIDE_MAX: usize = 3;
 
 /// Checks that another directory of a slot may be set aside while the store runs.
 ///
 /// # Errors
-/// The maximum is reached. The message says what to do.
+/// The maximum is reached. The message includes what to do.
 pub(crate) fn check_room_beside(data: &Path, slot: u64) -> Result<(), String> {
     let count = list_damaged(data, slot).len();
     if count < SET_ASIDE_MAX {
@@ -363,7 +368,7 @@ pub(crate) fn check_room_beside(data: &Path, slot: u64) -> Result<(), String> {
     ))
 }
 
-/// Renames a damaged directory and writes the reason into it. The caller must have released its lock.
+/// Writes the reason into a damaged directory and renames it. The caller must have released its lock.
 pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, String> {
     let fail = |error: io::Error| {
         format!("cannot set the damaged directory `{}` aside: {error}", directory.display())
@@ -408,7 +413,7 @@ mod tests {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let error = storage::disk::Error::new(storage::disk::Operation::Write, "log/a", full);
         let Problem::Other(said) = Problem::from(log::Error::from(error)) else { panic!() };
-        assert!(said.contains("24 MB") && !said.contains("nothing is lost"), "{said}");
+        assert!(said.contains("24 MB") && !said.contains("no data is lost"), "{said}");
     }
 
     #[test]
@@ -422,7 +427,7 @@ mod tests {
             assert!(matches!(read_identity(&directory), Ok(Some(found)) if found == identity));
         }
         for other in [
-            // The file of a release without arcs, and the files of later releases.
+            // Identity files of a release without arcs, and of later releases.
             r#"{"format":1,"cluster":"c","node":258}"#,
             r#"{"format":2,"cluster":"c","node":258,"arcs":3}"#,
             r#"{"format":6,"cluster":"c","node":258,"arcs":3}"#,
@@ -440,7 +445,7 @@ mod tests {
         assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));
     }
 
-    /// Goal: a flipped bit never turns one node into another.
+    /// Goal: a flipped bit in an identity file is detected, and never results in another identity.
     #[test]
     fn a_bit_that_flips_in_an_identity_is_damage() {
         let folder = tempfile::tempdir().unwrap();
@@ -453,7 +458,8 @@ mod tests {
             wrong[place / 8] ^= 1 << (place % 8);
             fs::write(&path, &wrong).unwrap();
             let read = read_identity(folder.path());
-            // A flipped bit in the name of the checksum, or in white space at the end, changes nothing.
+            // A flipped bit in the member name of the checksum, or in white space at the end, does not
+            // change the identity.
             let is_same = matches!(&read, Ok(Some(found)) if *found == identity);
             let text = String::from_utf8_lossy(&wrong);
             assert!(is_same || matches!(read, Err(Problem::Damaged(_))), "{text}");

@@ -1,10 +1,10 @@
-//! Long reads and long parses, which run outside of the runtime's tasks and do not block them.
+//! Long reads and long parses, which run so that they do not block other tasks of the runtime.
 //!
-//! The consensus of the store runs on the same threads as requests. Reading a page of 1 MB and
-//! writing it as JSON takes 2 to 17 ms, during which heartbeats and other requests would wait. A
-//! request therefore reads a small part in its own task. It reads the rest as a long read, during
-//! which the runtime moves the other tasks of the thread to another thread. Small requests never
-//! become long reads, because moving the tasks would cost more than the read.
+//! The consensus of the store runs on the same threads as requests. Reading a page of 1 MB and writing
+//! it as JSON takes 2 to 17 ms, during which heartbeats and other requests would wait. A request
+//! therefore reads a small part in its own task, and the rest as a long read. During a long read, the
+//! runtime moves the other tasks of the thread to another thread. Small requests are never long reads,
+//! because moving the tasks would cost more than the read.
 
 use std::num::NonZero;
 use std::thread;
@@ -12,21 +12,22 @@ use std::thread;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 
-/// The number of bytes of items that a request reads in its own task: some hundred microseconds of work.
+/// The number of bytes of items that a request reads in its own task, which takes some hundred
+/// microseconds.
 pub(crate) const SHORT_READ_BYTES: usize = 64 * 1024;
-/// The number of items that a request reads in its own task, however small they are.
+/// The maximum number of items that a request reads in its own task, for pages of small items.
 pub(crate) const SHORT_READ_ITEMS: usize = 256;
 /// The number of items that a request fetches by key in its own task. The number is small, because each item
 /// can have 400 KB.
 pub(crate) const SHORT_READ_KEYS: usize = 4;
-/// The number of bytes of a request that are parsed in its own task. A write of one item has fewer. A
-/// request of 16 MB with many small values takes half a second.
+/// The maximum size in bytes of a request that is parsed in its own task. The write of one item is
+/// smaller. Parsing a request of 16 MB with many small values takes half a second.
 pub(crate) const SHORT_PARSE_BYTES: usize = 1024 * 1024;
 
-/// The limit of concurrent long reads.
+/// A limit on the number of concurrent long reads.
 #[derive(Debug)]
 pub(crate) struct LongReads {
-    /// One place for each processor. More concurrent reads would not increase throughput, but would
+    /// One permit for each processor. More concurrent reads would not increase throughput, but would
     /// delay other tasks.
     places: Semaphore,
 }
@@ -39,10 +40,10 @@ impl Default for LongReads {
 }
 
 impl LongReads {
-    /// Waits for a place and reads. In a runtime with one thread, as in the simulation, reads
-    /// directly.
+    /// Waits for a permit, then calls `read` without blocking other tasks. In a runtime with one thread,
+    /// as in the simulation, calls `read` directly.
     pub(crate) async fn run<T>(&self, read: impl FnOnce() -> T) -> T {
-        // The semaphore is never closed.
+        // Never fails, because the semaphore is never closed.
         let _place = self.places.acquire().await;
         let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
         match flavor {
@@ -59,7 +60,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a read that waits for another task ends, even on a runtime with one thread.
+    /// Goal: other tasks run during a long read, even on a runtime with one thread. Method: the read waits for
+    /// another task.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn other_tasks_run_beside_a_long_read() {
         let read = tokio::spawn(async {

@@ -86,7 +86,7 @@ pub struct OpenError {
     pub reason: String,
 }
 
-/// The reason why a request has no answer.
+/// The reason why the store could not respond to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unavailable {
     /// The request was not executed, so it can be retried.
@@ -115,7 +115,7 @@ pub struct NodeReport {
     pub replicas: Vec<Status>,
     /// The directories that were set aside because of damage.
     pub set_aside: Vec<String>,
-    /// The reason why the node does not report its state; `None` if it does.
+    /// The reason why the node does not report its state; `None` if it reports its state.
     pub unreachable: Option<String>,
 }
 
@@ -147,7 +147,7 @@ pub(crate) struct WeakStore {
 }
 
 impl WeakStore {
-    /// Returns the store, if another handle still keeps it running.
+    /// Returns a handle that keeps the store running; `None` if the store has ended.
     pub(crate) fn upgrade(&self) -> Option<Store> {
         Some(Store { shared: self.shared.upgrade()?, pinned: None, owner: None })
     }
@@ -162,8 +162,8 @@ struct Shared {
     long_reads: LongReads,
     token_key: TokenKey,
     ids: Ids,
-    /// A handle whose number of clones is the number of transactions over several arcs that this process
-    /// coordinates.
+    /// A counter of the transactions over several arcs that this process coordinates: each transaction has
+    /// a clone of this `Arc`.
     coordinated_transactions: Arc<()>,
     /// The nodes in other processes, if there are any.
     membership: Option<Membership>,
@@ -183,7 +183,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let nodes = self.nodes.send_replace(Arc::default());
         let lock = self.lock.clone();
-        // If the runtime has ended, the tasks of the nodes have ended, too, so there is nothing to wait for.
+        // If the runtime has ended, the tasks of the nodes have also ended.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 for node in nodes.iter().flatten() {
@@ -195,17 +195,19 @@ impl Drop for Shared {
     }
 }
 
-/// Ends the process. Called once, after a disk failure: unacknowledged writes may or may not be on disk.
+/// A function that ends the process. Called once after a disk failure, after which it is unknown whether
+/// unacknowledged writes are on disk.
 pub type OnFatal = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Store {
-    /// Opens the store in a directory: starts its nodes and its ticks on the current tokio runtime, and waits
-    /// until a node leads.
+    /// Opens the store in a directory: starts its nodes and its periodic work on the current tokio runtime,
+    /// and waits until a node leads.
     ///
     /// # Errors
     /// The directory is in use or cannot be read or written, or the data of a majority of nodes is damaged.
     pub fn open(config: Config, exit: OnFatal) -> LocalBoxFuture<'static, Result<Self, OpenError>> {
-        // Boxed, so that this crate compiles it, not the crate that polls it, which may not be optimised.
+        // The future is boxed, so that it is compiled in this crate. The calling crate may be compiled without
+        // optimisation.
         Box::pin(async {
             let store = Self::open_without_ticks(config, exit).await?;
             tokio::spawn(ticks::run(store.downgrade()));
@@ -214,9 +216,10 @@ impl Store {
     }
 
     /// Opens one node of a store whose other nodes are separate processes, and waits until the node has an
-    /// identity. [`Config::replicas`] is ignored. `on_damage` is called once, when the node's disk is damaged
-    /// and the other nodes can continue without the node. The next time the store is opened, it sets the
-    /// node's directory aside, and the node is rebuilt.
+    /// identity. [`Config::replicas`] is ignored.
+    ///
+    /// `on_damage` is called once, when the node's disk is damaged and the other nodes can continue without
+    /// the node. When the store is opened again, it sets the node's directory aside, and the node is rebuilt.
     ///
     /// # Errors
     /// As [`Store::open`], and if a peer is in another cluster or has other settings.
@@ -275,10 +278,10 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens the store as [`Store::open`] does, but without ticks, for tests: nothing expires by itself.
+    /// Opens the store without its periodic work, for tests. For example, expired items are not deleted.
     ///
     /// # Errors
-    /// Those of [`Store::open`].
+    /// As [`Store::open`].
     pub async fn open_without_ticks(config: Config, on_fatal: OnFatal) -> Result<Self, OpenError> {
         let directory = config.directory.clone();
         Self::open_inner(config, on_fatal).await.map_err(|reason| OpenError { directory, reason })
@@ -313,7 +316,7 @@ impl Store {
         for arc in store.arcs() {
             store.wait_for_leader(arc).await.map_err(|error| error.to_string())?;
         }
-        // The nodes have now applied their logs, which may contain a later time than the clock's.
+        // The nodes have applied their logs, which may contain a later time than the clock has.
         store.follow_time();
         for replicas in store.current_nodes().iter() {
             store.start_work_of(replicas, &config.directory);
@@ -378,14 +381,14 @@ impl Store {
         owner::request_token(self.owner.as_deref(), token)
     }
 
-    /// Returns the status of the replicas of this process, in the order of their nodes.
+    /// Returns the status of each replica of this process, in the order of the nodes.
     #[must_use]
     pub fn statuses(&self) -> Vec<Status> {
         self.current_nodes().iter().flatten().map(Node::status).collect()
     }
 
-    /// Returns the state of every node of the store, in this process or another, in the order of their
-    /// slots.
+    /// Returns the state of every node of the store, in the order of the slots. Includes nodes in other
+    /// processes.
     pub async fn nodes(&self) -> Vec<NodeReport> {
         let current_nodes = self.current_nodes();
         let own = current_nodes.iter().filter_map(|replicas| {
@@ -422,8 +425,8 @@ impl Store {
         lock.map(|lock| directory::list_set_aside(lock.path(), slot)).unwrap_or_default()
     }
 
-    /// After a change of this process's clock, sends its time to the store's other processes. Returns the
-    /// slots that did not answer.
+    /// Sends the state of this process's clock to the store's other processes. Called after a change of the
+    /// clock. Returns the slots that did not answer.
     pub async fn spread_clock(&self) -> Vec<u64> {
         let clock = self.clock();
         let state = ClockState { is_frozen: clock.is_frozen(), now: clock.now() };
@@ -439,14 +442,14 @@ impl Store {
         self.shared.membership.is_some()
     }
 
-    /// Writes the clock's time to the log, so that after a restart the clock does not start at an earlier
-    /// time. The log of one arc is enough, because a process has one clock.
+    /// Writes the time of the clock to the log, so that the clock does not start at an earlier time after a
+    /// restart. The log of one arc is sufficient, because a process has one clock.
     ///
     /// # Errors
     /// It is unknown whether the time is on disk.
     pub async fn keep_time(&self) -> Result<(), Unavailable> {
-        // Every log entry contains the time, so any command will do. This command only does what the next
-        // tick does anyway.
+        // Every log entry contains the time, so any command is suitable. This command is harmless, because the
+        // periodic work also executes it.
         self.replica(ArcId::FIRST).submit(vec![Command::ForgetTokens]).await?;
         Ok(())
     }
@@ -500,7 +503,7 @@ impl Store {
         &self.shared.long_reads
     }
 
-    /// Returns all tables, as of the last applied entries.
+    /// Returns all tables of the state that this process has applied.
     #[must_use]
     pub fn catalogue(&self) -> Arc<Catalogue> {
         let mut parts: Vec<Arc<Catalogue>> =
@@ -514,8 +517,8 @@ impl Store {
         }
     }
 
-    /// Returns a view for eventually consistent reads. The view is consistent within each arc. After a change
-    /// of leader it may lack the latest acknowledged writes.
+    /// Returns a view for eventually consistent reads. Each arc in the view is a snapshot. After a leader
+    /// change, the view may lack the latest acknowledged writes.
     #[must_use]
     pub fn view(&self) -> Box<dyn View + Send + Sync> {
         if self.arc_count() == 1 {
@@ -525,8 +528,8 @@ impl Store {
         Box::new(RingView::new(self.catalogue(), replicas))
     }
 
-    /// Returns a handle whose views contain everything that was acknowledged before the call. Reads
-    /// through it are linearizable.
+    /// Returns a handle whose views contain every write that was acknowledged before the call. Reads with
+    /// this handle are linearizable.
     ///
     /// # Errors
     /// No majority of the nodes answers in time.
@@ -534,7 +537,7 @@ impl Store {
         self.up_to_date_in(self.arcs()).await
     }
 
-    /// Returns the same as [`Store::up_to_date`] for reads that need only `arcs`.
+    /// Like [`Store::up_to_date`], but only for reads of `arcs`.
     pub(crate) async fn up_to_date_in(
         &self,
         arcs: impl Iterator<Item = ArcId>,
@@ -546,8 +549,8 @@ impl Store {
         Ok(pinned)
     }
 
-    /// Reads items at one point in the order of all transactions. If running transactions prevent the read,
-    /// returns the reason for each item.
+    /// Reads items atomically with respect to transactions. If running transactions prevent the read, returns
+    /// the reason for each item.
     ///
     /// # Errors
     /// No majority of the nodes answers in time, or the storage cannot be read.
@@ -568,21 +571,21 @@ impl Store {
         items.map(Ok).map_err(|error| Unavailable::NotDone(error.to_string()))
     }
 
-    /// Executes commands and returns one reply for each, after all are committed and applied. The commands
-    /// for one arc go into one log entry, in order.
+    /// Executes commands, and returns one reply for each command after all are committed and applied. The
+    /// commands for one arc are in one log entry, in order.
     ///
     /// # Errors
-    /// See [`Unavailable`]. If one of several arcs fails, the commands in the other arcs stay executed.
+    /// See [`Unavailable`]. If one of several arcs fails, the other arcs may have executed their commands.
     pub async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Unavailable> {
         if self.arc_count() == 1 {
             return Ok(self.replica(ArcId::FIRST).submit(commands).await?);
         }
-        // Boxed to keep this function's future small for a store with one arc, which never gets here.
+        // The future is boxed, so that this function's future is small for a store with one arc.
         Box::pin(routes::submit(self, commands)).await
     }
 
-    /// Waits until the global indexes contain every write that was acknowledged before the call. Other reads
-    /// are eventually consistent, as in DynamoDB.
+    /// Waits until the global indexes contain every write that was acknowledged before the call. Without this
+    /// call, reads of global indexes are eventually consistent, as in DynamoDB.
     ///
     /// # Errors
     /// An arc cannot be read.
@@ -593,7 +596,7 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes expired items, up to the maximum of one sweep.
+    /// Deletes expired items, at most as many as one sweep allows.
     pub async fn sweep_time_to_live(&self) -> Result<SweepResult, Unavailable> {
         ticks::sweep(self, ticks::ENTRIES_PER_SWEEP).await
     }

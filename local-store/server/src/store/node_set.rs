@@ -1,5 +1,4 @@
-//! The nodes of this process from which a store reads. When a node is rebuilt, the new node
-//! replaces the damaged one in this set.
+//! The set of nodes of this process. A rebuild replaces a damaged node in the set by a new node.
 
 use std::sync::Arc;
 
@@ -13,24 +12,24 @@ use node::{Node, SubmitError};
 /// The replicas of each node, in the order of the arcs; the nodes are in the order of their slots.
 pub(super) type Nodes = Arc<Vec<Vec<Node>>>;
 
-/// The current nodes of a process. A rebuild replaces a node. The set is never empty while the
-/// store runs.
+/// The current nodes of a process, with notifications about replaced nodes. The set is never empty while
+/// the store runs.
 pub(super) type NodeSet = watch::Sender<Nodes>;
 
-/// Creates the node set with a store's first nodes.
+/// Creates a node set with the nodes of a new store.
 pub(super) fn node_set(nodes: Vec<Vec<Node>>) -> NodeSet {
     watch::Sender::new(Arc::new(nodes))
 }
 
-/// The nodes that a request is pinned to, and for each arc the position of the node to read from.
+/// The nodes that a handle is pinned to, and for each arc the position of the node to read from.
 #[derive(Clone)]
 pub(super) struct Pinned {
     nodes: Nodes,
     places: [u8; ARCS_MAX as usize],
 }
 
-/// Returns the position of the node to read an arc from: the leader, if it is in this process and
-/// known, otherwise a node with complete data. A node with a damaged disk is the last choice.
+/// Returns the position of the node to read an arc from. Prefers the leader, if it is known and in this
+/// process, then a node with complete data, and last a node with a damaged disk.
 fn place(nodes: &[Vec<Node>], arc: ArcId) -> usize {
     if nodes.len() < 2 {
         return 0;
@@ -55,8 +54,8 @@ impl Store {
         }
     }
 
-    /// Returns the replica of an arc that this handle uses: the leader's if the leader is in this
-    /// process, otherwise another one of this process.
+    /// Returns the replica of an arc that this handle uses: the leader, if it is in this process, and
+    /// otherwise another replica of this process.
     pub(crate) fn replica(&self, arc: ArcId) -> Node {
         let nodes = self.current_nodes();
         let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
@@ -65,16 +64,16 @@ impl Store {
         let node = nodes.get(place).and_then(|node| node.get(index)).cloned();
         #[expect(
             clippy::expect_used,
-            reason = "nodes are rebuilt one at a time, and only if there are others; each has \
-                      every arc"
+            reason = "the store rebuilds one node at a time, and only if another node remains; \
+                      each node has every arc"
         )]
         node.expect("a store has at least one node")
     }
 
-    /// Waits until the replica that serves requests has applied every acknowledged write. Meanwhile a node may
-    /// begin to lead, and requests go to it.
+    /// Waits until the replica that serves requests has applied every acknowledged write. If another node
+    /// becomes the leader during the wait, waits for its replica.
     pub(super) async fn wait_for_leader(&self, arc: ArcId) -> Result<(), SubmitError> {
-        // Bounds the loop: leadership changes at most a few times at the start.
+        // The loop is bounded, because the leader changes only a few times at the start.
         for _ in 0..=self.shared.nodes.borrow().len() {
             let replica = self.replica(arc);
             replica.read_index().await?;
@@ -85,8 +84,8 @@ impl Store {
         Ok(())
     }
 
-    /// Returns a handle that always uses the same replicas, so that a later read never sees an older state
-    /// than an earlier read, even after a change of leader.
+    /// Returns a handle that always uses the same replicas. A later read with this handle never sees an older
+    /// state than an earlier read, even after a leader change.
     #[must_use]
     pub(crate) fn pin(&self) -> Self {
         let nodes = self.current_nodes();

@@ -1,9 +1,9 @@
-//! Outbox relay: delivers an arc's changes of index entries to another arc, in order.
+//! The outbox relay: delivers changes of index entries from one arc to another arc, in order.
 //!
-//! Every replica runs one relay for each other arc, so an unavailable arc blocks only the delivery
-//! to itself. Only the leader's relays deliver. Changes are trimmed after they were acknowledged.
-//! If a delivery or its acknowledgement is lost, the next round retries it, and the receiving
-//! machine discards duplicates. Delivery is at-least-once, and application is exactly-once.
+//! Every replica runs a relay for each other arc, so an unavailable arc blocks only its own delivery. Only
+//! the relays of the leader deliver. Changes are deleted from the outbox after the receiving arc has
+//! acknowledged them. If a delivery or its acknowledgement is lost, the next round retries it, and the
+//! receiving arc discards duplicates. Delivery is at-least-once, and application is exactly-once.
 
 use std::time::Duration;
 
@@ -19,33 +19,34 @@ use super::{Store, Unavailable, WeakStore};
 use node::ring::ArcId;
 use node::{Node, WeakNode};
 
-/// The interval at which the outbox is checked without a notification.
+/// The interval at which the outbox is checked if there is no notification.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// The pause after a round in which nothing was accepted: the receiving arc does not know the index yet, or
-/// it is unavailable.
+/// The pause after a round in which the receiving arc accepted no change, because it does not have the
+/// index yet or is unavailable.
 const RETRY: Duration = Duration::from_millis(20);
-/// The number of waiting changes for one arc at which writes are refused (back-pressure). An
-/// election takes about two seconds, in which 10,000 writes a second leave this many changes. The
-/// relay delivers them in 40 rounds. A change usually has a few hundred bytes; if all had the
-/// maximum of 400 KB, they would take 8 GB. Tests use a small number.
+/// The number of waiting changes for one arc at which writes are refused (back-pressure).
+///
+/// An election takes about two seconds, in which 10,000 writes a second add this many changes. The relay
+/// delivers them in 40 rounds. A change usually has a few hundred bytes; if all changes had the maximum
+/// of 400 KB, they would take 8 GB. Tests use a small number.
 const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
-/// The maximum number of waiting changes for the store's own background work. It is a quarter of
-/// [`WAITING_MAX`], to leave most of the space to requests. One step can add some thousands of
-/// changes; the store checks the number before each step.
+/// The number of waiting changes at which the store's background work pauses. It is a quarter of
+/// [`WAITING_MAX`], so that most of the space is available to requests. The store checks the number before
+/// each step, which can add some thousands of changes.
 const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 4;
-/// The maximum time that a client's TTL sweep waits for room. The time is longer than a few
-/// elections, and shorter than the client's own time-out. A sweep that has timed out once does not
-/// wait again. Tests use a short time.
+/// The maximum time that a TTL sweep on request waits until the outbox has room. It is longer than a few
+/// elections, and shorter than the client's time-out. A sweep that has timed out once does not wait a
+/// second time. Tests use a short time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
 /// The time without a successful delivery after which the relay logs a warning.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Store {
-    /// Returns whether writes of a table are blocked in an item's arc because too many changes wait
-    /// for other arcs. Writes in progress are still completed, so they can exceed the maximum
+    /// Returns whether writes to a table are blocked in an item's arc, because too many changes wait
+    /// for other arcs. Writes in progress are not blocked, so the number can exceed the maximum
     /// slightly.
     pub(crate) fn blocks_writes(&self, table: &Table, key: &PrimaryKey) -> Result<bool, ReadError> {
-        // Fast path: this runs before every write, and a store with one arc has no outbox.
+        // Fast path, because this check precedes every write: a store with one arc has no outbox.
         if self.arc_count() == 1 {
             return Ok(false);
         }
@@ -64,7 +65,7 @@ pub(crate) fn has_room(store: &Store, replica: &Node, table: &Table) -> Result<b
     full.map(|full| !full).map_err(|error| Unavailable::NotDone(error.to_string()))
 }
 
-/// Waits at most `patience` until background work may add entries. Returns false after a time-out.
+/// Waits at most `patience` until background work may add index entries. Returns false after a time-out.
 pub(crate) async fn wait_for_room(
     store: &Store,
     replica: &Node,
@@ -83,14 +84,14 @@ pub(crate) async fn wait_for_room(
     }
 }
 
-/// Runs the relay for as long as the replica and the store exist.
+/// Runs the relay while the replica and the store exist.
 pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
     let Some(mut applied) = replica.upgrade().map(|replica| replica.applied_entries()) else {
         return;
     };
     let mut last_progress = Instant::now();
     loop {
-        // If the sender was dropped, the replica has ended, so nothing is left to deliver.
+        // If the sender was dropped, the replica has ended, so the relay also ends.
         if let Ok(Err(_)) = tokio::time::timeout(CHECK_INTERVAL, applied.changed()).await {
             return;
         }
@@ -108,7 +109,7 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
         let (from, to) = (replica.arc().0, to.0);
         let error = match outcome {
             Err(error) => error.to_string(),
-            Ok(_) => "the receiving arc does not know the index yet".to_owned(),
+            Ok(_) => "the receiving arc does not have the index yet".to_owned(),
         };
         if last_progress.elapsed() >= LOG_INTERVAL {
             tracing::warn!(from, to, error, "index entries for another arc are not delivered yet");
@@ -119,17 +120,17 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
     }
 }
 
-/// The result of one round.
+/// The progress of one round of delivery.
 enum Progress {
-    /// Everything is delivered.
+    /// All waiting changes were delivered.
     AllDelivered,
-    /// At least one of the changes was accepted.
+    /// The receiving arc accepted at least one change, but not all.
     PartDelivered,
-    /// Nothing was accepted, because the receiving arc does not know the index yet.
+    /// The receiving arc accepted no change, because it does not have the index yet.
     Nothing,
 }
 
-/// Delivers the next changes.
+/// Delivers the next waiting changes in one round.
 async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, Unavailable> {
     let read = |error: ReadError| Unavailable::NotDone(error.to_string());
     let Some(batch) = read_delivery_batch(&*replica.view(), replica.arc(), to).map_err(read)?
@@ -147,7 +148,7 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     let upto = *upto;
     if upto.saturating_add(1) < first {
         let what = format!(
-            "the receiving arc has only the changes up to {upto}, but this arc has trimmed the changes before {first}"
+            "the receiving arc has the changes up to {upto}, but this arc has already deleted the changes before {first}"
         );
         return Err(Unavailable::NotDone(what));
     }

@@ -1,11 +1,11 @@
-//! Owners: the accounts and Regions that have their own tables, in a store that separates them.
+//! Owners: accounts and Regions with their own tables, in a store with the option `--separate-tables`.
 //!
-//! The names of tables in the store's own account and Region have no prefix, so that these tables
-//! can be used with and without the option.
+//! In the catalogue, the names of an owner's tables have a prefix. Tables of the store's own account and
+//! Region have no prefix, so that they can be used with and without the option.
 
 use partition::{Table, TableName};
 
-/// An account and a Region that are not the store's own.
+/// An account and a Region other than those of the store.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) account: String,
@@ -37,7 +37,7 @@ pub(super) fn owns(owner: Option<&Owner>, table: &Table) -> bool {
     table.name.owner() == prefix(owner)
 }
 
-/// Returns a transaction's token with the owner's prefix, so that equal tokens of two owners differ.
+/// Adds the owner's prefix to the token of a transaction, so that equal tokens of two owners differ.
 pub(super) fn request_token(owner: Option<&Owner>, token: &str) -> String {
     // Tokens get the same prefix as table names, for the same reason.
     TableName::new(prefix(owner), token).whole().to_owned()

@@ -1,9 +1,8 @@
-//! The states of all arcs as one view.
+//! A view of the states of all arcs.
 //!
-//! A key or a range is looked up in its arc. The view of an arc is taken at the first access, so a
-//! request for one arc takes only one view. Each arc is seen as of one entry of its log. Different
-//! arcs may be seen at different points in time; `transactions` reads several arcs at one point in
-//! time.
+//! A key or a range is looked up in its arc. The view of an arc is taken at the first access, so a request
+//! for one arc takes only one view. The view of each arc is a snapshot, but the snapshots of different arcs
+//! may be from different points in time. `transactions` reads several arcs at one point in time.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +16,7 @@ use node::ring::ArcId;
 /// The view of one arc.
 type ArcState = Box<dyn View + Send + Sync>;
 
-/// The arcs of a ring as one view.
+/// A view of all arcs of a ring.
 pub struct RingView {
     catalogue: Arc<Catalogue>,
     /// The replica and the view of each arc, in the order of the arcs.
@@ -100,7 +99,7 @@ struct Merged {
 }
 
 impl MergedCatalogue {
-    /// Returns the merge of these catalogues.
+    /// Returns the merged catalogue of the catalogues in `parts`.
     pub(super) fn of(&self, parts: Vec<Arc<Catalogue>>) -> Arc<Catalogue> {
         let mut kept = self.cached.lock();
         let same = |merged: &Merged| {

@@ -1,8 +1,8 @@
-//! The routing of commands to their arcs, if there are several.
+//! Routes commands to their arcs, in a store with several arcs.
 //!
-//! A command on an item goes to the item's arc. A change of a table is decided in the first arc.
-//! The process that received the request then updates the other arcs. If the process dies, or an
-//! arc is unavailable, the next tick of the first arc's leader completes the update.
+//! A command on an item is sent to the item's arc. A change of a table is first committed in the first arc.
+//! The process that received the request then updates the other arcs. If the process dies, or an arc is
+//! unavailable, the next tick of the first arc's leader completes the update.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,22 +13,21 @@ use partition::{Catalogue, Command, Destination, Reply, Table, TableId, can_foll
 use super::{Store, Unavailable, transactions};
 use node::ring::ArcId;
 
-/// The maximum number of tables in one entry to an arc. Even tables with the largest policies and
-/// tags, some hundred kilobytes each, fit into an entry.
+/// The maximum number of tables in one log entry. So many tables fit into an entry even if they have the
+/// largest policies and tags, some hundred kilobytes each.
 const TABLES_PER_ENTRY: usize = 50;
 
-/// Commands that are collected before they are sent, each with its position in the request.
+/// Commands that have not been sent yet, by arc, each with its position in the request.
 type CommandsByArc = BTreeMap<ArcId, Vec<(usize, Command)>>;
 
-/// Executes commands and returns one reply for each.
+/// Executes commands and returns one reply for each command, in the same order.
 pub(super) async fn submit(
     store: &Store,
     commands: Vec<Command>,
 ) -> Result<Vec<Reply>, Unavailable> {
     let several = commands.len() > 1;
     submit_in_order(store, commands).await.map_err(|error| match error {
-        // Some arcs may have executed their commands, so the outcome of the whole request is
-        // unknown.
+        // Some arcs may have executed their commands, so the outcome of the request is unknown.
         Unavailable::NotDone(reason) if several => Unavailable::Unknown(reason),
         other => other,
     })
@@ -38,8 +37,8 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     let mut replies: BTreeMap<usize, Reply> = BTreeMap::new();
     let mut waiting = CommandsByArc::new();
     for (place, command) in commands.into_iter().enumerate() {
-        // The earlier commands may create the table of this command, so they must be applied before
-        // its arc can be determined.
+        // The earlier commands may create the table of this command. They must be applied first,
+        // because the arc of this command depends on the table.
         let catalogue = match &command {
             Command::Write(write) => for_items(store, &[write.table]).await?,
             _ => Some(store.catalogue()),
@@ -71,8 +70,8 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     Ok(replies.into_values().collect())
 }
 
-/// Returns a catalogue in which all of these tables accept items; `None` if any of them does not.
-/// If a table is missing in this node's catalogue, first gets the latest state of the arcs.
+/// Returns a catalogue in which all given tables accept items; `None` if a table does not accept items.
+/// If a table is missing in this node's catalogue, first waits for the latest state of the arcs.
 pub(super) async fn for_items(
     store: &Store,
     tables: &[TableId],
@@ -111,24 +110,24 @@ async fn ask_everyone(store: &Store, command: &Command) -> Result<Reply, Unavail
     }
 }
 
-/// Changes the definition of tables: first in the first arc, then in all others.
+/// Changes the definition of a table in the first arc, and then in all other arcs.
 async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
     let replies = store.replica(ArcId::FIRST).submit(vec![command]).await?;
     let reply = replies.into_iter().next();
     let Some(Reply::Table(table)) = reply else {
-        let unanswered = || Unavailable::Unknown("a command got no reply".to_owned());
+        let unanswered = || Unavailable::Unknown("a command had no reply".to_owned());
         return reply.ok_or_else(unanswered);
     };
-    // The change is decided, so an error is only logged: the next tick updates the remaining arcs.
+    // The change is committed in the first arc, so an error is only logged. The next tick updates the
+    // remaining arcs.
     if let Err(error) = bring_along(store).await {
-        tracing::debug!(%error, "a change of a table has not reached every arc yet");
+        tracing::debug!(%error, "a table change has not reached every arc yet");
     }
     let whole = store.catalogue().get(table.id).map(|whole| Box::new(Table::clone(whole)));
     Ok(Reply::Table(whole.unwrap_or(table)))
 }
 
-/// Updates the tables of every arc to the definitions of the first arc, as far as this node knows
-/// them.
+/// Updates the tables of every arc to the definitions of the first arc that this node has applied.
 pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
     let known = store.replica(ArcId::FIRST).catalogue();
     let mut commands: BTreeMap<ArcId, Vec<Command>> = BTreeMap::new();
@@ -147,9 +146,9 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
         partial_tables.extend(gone.map(|table| (arc, table.id)));
     }
     if !partial_tables.is_empty() {
-        // Every table of another arc was first created in the first arc. A table that the first arc
-        // no longer has was therefore deleted. The check must use a replica that is up to date,
-        // because another one may lag behind.
+        // Every table of another arc was first created in the first arc. If the first arc does not have
+        // the table, it was deleted. This check needs an up-to-date replica, because a replica that
+        // lags behind may lack a new table.
         let first = store.replica(ArcId::FIRST);
         first.read_index().await?;
         let known = first.catalogue();

@@ -1,12 +1,14 @@
-//! The background verification of everything that a node has on disk. It finds damage of data that is never
-//! read, while the other copies are still intact.
+//! The background verification of the data that a node has on disk. It finds damage to data that is never
+//! read, before the other copies are also damaged.
 //!
-//! A thread for each node reads tables, files of stream records and the log, and compares them with their
-//! checksums. Damage is handled like damage that a request finds. The thread reads 128 KB at a time and then
-//! sleeps to keep its rate. Its rate is at least 1 MB/s for each node, or enough to read everything in five
-//! days, up to 16 MB/s. At 1 MB/s it uses some 0.1 % of a core. A pass begins a day after the previous one
-//! ended and resumes after a restart, so up to 7 TB for each node are verified at least weekly. Data in the
-//! system's page cache is not read from the disk.
+//! A thread for each node reads tables, files of stream records and the log, and verifies their checksums.
+//! Damage is handled like damage that a request finds. Data in the system's page cache is not read from the
+//! disk.
+//!
+//! The thread reads 128 KB at a time, and sleeps between reads to limit its rate. The rate suffices to read
+//! all data in five days, but is at least 1 MB/s and at most 16 MB/s for each node. At 1 MB/s, the thread
+//! uses some 0.1 % of a core. A pass begins a day after the end of the previous pass, and resumes after a
+//! restart. Therefore up to 7 TB for each node are verified at least weekly.
 
 use std::fs;
 use std::io;
@@ -30,21 +32,21 @@ const PASS: Duration = Duration::from_secs(5 * 24 * 60 * 60);
 /// The time from the end of one pass to the beginning of the next.
 const PASS_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 const MEBIBYTE: u64 = 1024 * 1024;
-/// The minimum rate in bytes per second, whose cost is too small to measure. The next constant is
-/// the maximum rate.
+/// The minimum rate in bytes per second. The cost of this rate is too small to measure. The next constant
+/// is the maximum rate.
 const RATE_MIN: u64 = MEBIBYTE;
 const RATE_MAX: u64 = 16 * MEBIBYTE;
-/// The number of bytes of the log that are read at a time. The number is small, because the log
-/// cannot append during a read.
+/// The number of bytes of the log that are read at a time. It is small, because a read of the log blocks
+/// appends.
 const LOG_PIECE_BYTES: usize = 128 * 1024;
-/// The maximum time to sleep without a check whether the node has ended.
+/// The maximum time to sleep before the next check whether the node has ended.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// The interval between two checks whether a pass is due.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval between two writes of the progress to disk. After a restart, at most this much work is
-/// repeated.
+/// The interval between two writes of the progress to disk. After a restart, at most the work of this
+/// interval is repeated.
 const NOTE_EVERY: Duration = Duration::from_secs(30);
-/// The name of the progress file, next to a state.
+/// The name of the progress file, in the directory that contains a state.
 const FILE: &str = "scrub";
 
 /// The progress of a pass, as it is stored in its file.
@@ -55,7 +57,7 @@ struct SavedProgress {
     after: Option<StoredFile>,
 }
 
-/// Verifies a node's files for as long as the node exists.
+/// Starts a thread that verifies a node's files while the node exists.
 pub(super) fn start(replicas: &[Node], data: &Path) {
     let Some(first) = replicas.first() else { return };
     let directory = directory::path(data, slot_of(first.id()));
@@ -73,7 +75,7 @@ pub(super) fn start(replicas: &[Node], data: &Path) {
     }
 }
 
-/// One replica, and the place of its progress file.
+/// A replica, and the path of its progress file.
 struct ScrubbedReplica {
     node: WeakNode,
     file: PathBuf,
@@ -83,7 +85,7 @@ struct ScrubbedReplica {
 enum Interruption {
     /// The node has ended or is damaged. If it is damaged, the damage has been reported.
     Ended,
-    /// A transient failure: the pass is retried.
+    /// A transient failure, after which the pass is retried.
     Failed(String),
 }
 
@@ -95,7 +97,7 @@ impl ScrubbedReplica {
         Self { node: node.downgrade(), file }
     }
 
-    /// Returns the node, unless it has ended.
+    /// Returns the node; `None` if it has ended.
     fn node(&self) -> Option<Node> {
         self.node.upgrade().filter(|node| !node.damage().is_stopped())
     }
@@ -124,7 +126,7 @@ impl ScrubbedReplica {
         }
     }
 
-    /// Resumes a pass, or begins one.
+    /// Resumes an interrupted pass, or begins a new pass.
     fn pass(&self) -> Result<(), Interruption> {
         let mut noted = read(&self.file);
         let node = self.node().ok_or(Interruption::Ended)?;
@@ -137,7 +139,7 @@ impl ScrubbedReplica {
             noted.progress.begun_ms = Some(wall_clock().0);
             noted.progress.verified_bytes = 0;
         }
-        // The data may have grown since the pass began, which may have been before a restart.
+        // The pass may have begun before a restart, and the data may have grown since then.
         noted.progress.all_bytes = all_bytes;
         let mut meter = Meter::new(all_bytes);
         self.verify_state(&mut noted, &mut meter)?;
@@ -158,7 +160,7 @@ impl ScrubbedReplica {
     ) -> Result<(), Interruption> {
         let mut noted_at = Instant::now();
         loop {
-            // The installation of a snapshot may replace the storage, so it is looked up again for
+            // The installation of a snapshot may replace the storage, so the storage is looked up for
             // each file.
             let storage = self.node().ok_or(Interruption::Ended)?.storage();
             let mut is_cut = false;
@@ -203,13 +205,13 @@ impl ScrubbedReplica {
         }
     }
 
-    /// Publishes the progress, and writes it to disk if `is_due`. A failed write is only logged, because at
-    /// worst a pass is repeated.
+    /// Publishes the progress, and writes it to disk if `is_due`. A failed write is only logged, because its
+    /// only effect is that a restart may repeat a pass.
     fn publish(&self, noted: &SavedProgress, is_due: bool) -> Result<(), Interruption> {
         let node = self.node().ok_or(Interruption::Ended)?;
         node.scrub().update(|shown| *shown = noted.progress.clone());
         if is_due && let Err(error) = write(&self.file, noted) {
-            tracing::debug!(%error, "could not write the progress of the verification");
+            tracing::debug!(%error, "cannot save the progress of the verification");
         }
         Ok(())
     }
@@ -226,7 +228,7 @@ fn write(file: &Path, noted: &SavedProgress) -> io::Result<()> {
     fs::rename(fresh, file)
 }
 
-/// A limiter of the rate of reading.
+/// A rate limiter for reads.
 struct Meter {
     bytes_per_second: u64,
     begun: Instant,
@@ -239,8 +241,7 @@ impl Meter {
         Self { bytes_per_second, begun: Instant::now(), bytes: 0 }
     }
 
-    /// Sleeps until this number of further bytes may be read. Returns false if the node ends during the
-    /// sleep.
+    /// Sleeps until `bytes` more bytes may be read. Returns false if the node ends during the sleep.
     fn wait(&mut self, bytes: usize, is_there: impl Fn() -> bool) -> bool {
         self.bytes += bytes as u64;
         let until = Duration::from_millis(self.bytes.saturating_mul(1_000) / self.bytes_per_second);

@@ -34,7 +34,7 @@ fn config(directory: &Path) -> Config {
 }
 
 async fn open(directory: &Path) -> Store {
-    // The threads of the previous store may still be closing its files.
+    // The previous store may not have closed its files yet.
     for _ in 0..200 {
         match Store::open(config(directory), Box::new(|reason| panic!("{reason}"))).await {
             Ok(store) => return store,
@@ -106,7 +106,7 @@ async fn writes_survive_a_restart_and_the_directory_is_locked() {
     assert!(get(&store, "k7").is_some());
     drop(store);
     let store = open(folder.path()).await;
-    // A new leader may still be applying its log. This write is applied after the whole log.
+    // A new leader may not have applied its complete log yet. This write is applied after the log.
     store.submit(vec![put("b", Item::new())]).await.unwrap();
     assert!(get(&store, "a").is_some());
     assert!((0..20).all(|n| get(&store, &format!("k{n}")).is_some()));
@@ -123,7 +123,7 @@ async fn an_interrupted_creation_of_the_cluster_is_completed() {
     });
     let (first, others) = (files.next().unwrap(), files.collect::<Vec<_>>());
     drop(others);
-    // The first node has stored its members durably. No other node knows them.
+    // Only the first node has stored the members durably. No other node has them.
     let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
     let transport = Arc::new(LocalTransport::default());
     let settings = Settings::of_one_process();
@@ -140,7 +140,8 @@ async fn an_interrupted_creation_of_the_cluster_is_completed() {
     assert_eq!(nodes, [1, 2, 3].map(|slot| node_id(slot, 0)));
 }
 
-/// Goal: together these updates exceed the size of a log record, so they must not become one entry.
+/// Goal: concurrent updates whose total size exceeds a log record are executed. They must not be combined in
+/// one entry.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_concurrent_updates_are_all_executed() {
     let folder = tempfile::tempdir().unwrap();
@@ -157,7 +158,7 @@ async fn large_concurrent_updates_are_all_executed() {
     let writers = (0..120).map(|n| {
         let (store, command) = (store.clone(), update(n));
         tokio::spawn(async move {
-            // On a busy machine an outcome may be unknown. The update is idempotent, so it can be repeated.
+            // On a busy machine, the outcome may be unknown. The update is idempotent, so the test retries it.
             for _ in 0..20 {
                 if let Ok(replies) = store.submit(vec![command.clone()]).await {
                     return replies;
@@ -172,8 +173,8 @@ async fn large_concurrent_updates_are_all_executed() {
     assert!((0..120).all(|n| get(&store, &format!("k{n}")).is_some()));
 }
 
-/// Goal: a request that is too large for any log entry, because it repeats a value, is refused. The store
-/// continues with other requests.
+/// Goal: a request that is too large for a log entry, because it repeats a value, is refused. The store
+/// continues to execute other requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_no_entry_has_room_for_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -240,7 +241,7 @@ async fn expired_items_are_deleted_within_seconds_of_store_time() {
     assert!(store.now() >= EpochMillis(now.0 + 120_000 + 3 * 3_600_000));
 }
 
-/// Goal: a requested sweep ends, however many items have expired.
+/// Goal: a requested sweep ends even if many items have expired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sweep_has_a_maximum_and_the_next_one_deletes_the_rest() {
     let folder = tempfile::tempdir().unwrap();
@@ -253,14 +254,14 @@ async fn a_sweep_has_a_maximum_and_the_next_one_deletes_the_rest() {
     store.submit(vec![create(), enable, step]).await.unwrap();
     let puts = (0..1_501).map(|number| put(&number.to_string(), item.clone()));
     store.submit(puts.collect()).await.unwrap();
-    // A tick may have deleted some items before.
+    // A tick may already have deleted some items.
     let deleted = store.sweep_time_to_live().await.unwrap().expired;
     assert!(deleted <= 1_500, "{deleted}");
     store.sweep_time_to_live().await.unwrap();
     assert!(get(&store, "0").is_none() && get(&store, "1500").is_none());
 }
 
-/// Waits until every node has its data and votes.
+/// Waits until every node is a complete voter with the given incarnation.
 async fn healed(store: &Store, incarnations: [u64; 3]) {
     let wanted: Vec<u64> = (1..=3).zip(incarnations).map(|(slot, n)| node_id(slot, n)).collect();
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
@@ -288,7 +289,7 @@ async fn a_node_that_lost_its_data_is_rebuilt_with_a_new_identity() {
     let items: Vec<Command> = (0..500).map(|n| put(&format!("k{n}"), Item::new())).collect();
     store.submit(items).await.unwrap();
     drop(store);
-    // The test first removes the whole directory, then only the log.
+    // The test first removes the complete directory of a node, and then only the log of another node.
     let aside = |slot: u64, name: &str| folder.path().join(format!("node-{slot}{name}"));
     wait_until_closed(folder.path()).await;
     std::fs::remove_dir_all(aside(2, "")).unwrap();
@@ -303,13 +304,13 @@ async fn a_node_that_lost_its_data_is_rebuilt_with_a_new_identity() {
     assert!(reason.contains("the node's log is missing"), "{reason}");
     drop(store);
     wait_until_closed(folder.path()).await;
-    // Only two rebuilt nodes and the third node are left, and the third is damaged. The damage is found, and
-    // all acknowledged writes are still there.
+    // Two nodes were rebuilt, and the third is damaged. The store detects the damage, and all acknowledged
+    // writes can be read.
     let log = aside(3, "/log");
     let segment = std::fs::read_dir(&log).unwrap().map(|found| found.unwrap().path());
     let segment = segment.filter(|path| path.to_string_lossy().contains("segment-")).max().unwrap();
     let mut bytes = std::fs::read(&segment).unwrap();
-    // The bit is in the payload of the first record. Valid records follow it.
+    // Flips a bit in the payload of the first record, which is followed by valid records.
     bytes[4096 + 42] ^= 1;
     std::fs::write(&segment, bytes).unwrap();
     let store = open(folder.path()).await;
@@ -320,7 +321,8 @@ async fn a_node_that_lost_its_data_is_rebuilt_with_a_new_identity() {
     assert!((0..500).all(|n| get(&strong, &format!("k{n}")).is_some()));
 }
 
-/// Goal: acknowledged writes are never silently missing, whichever part of a directory is lost.
+/// Goal: if the logs of all nodes are lost, the store does not start, because acknowledged writes may be
+/// missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn states_without_any_log_are_refused() {
     for replicas in [1, 3] {
@@ -341,7 +343,7 @@ async fn states_without_any_log_are_refused() {
             "{error}"
         );
         wait_until_closed(folder.path()).await;
-        // The states are kept, so that an operator can restore them with a copy of the logs.
+        // The states are kept, so that an operator can restore the logs from a copy.
         assert!(folder.path().join("node-1/arc-0/state-1/current").exists());
     }
 }
@@ -362,7 +364,7 @@ async fn write_a_table(store: &Store, folder: &Path, replicas: u64) {
     }
 }
 
-/// Goal: if any file of one node's state is missing or empty, the node is rebuilt from the others.
+/// Goal: if any file of one node's state is missing or empty, the node is rebuilt from the other nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_state_lacks_files_is_rebuilt() {
     let folder = tempfile::tempdir().unwrap();
@@ -402,7 +404,8 @@ async fn a_node_whose_state_lacks_files_is_rebuilt() {
     }
 }
 
-/// Goal: too few nodes are not served, and do not run either. Method: a node that runs has its files open.
+/// Goal: if fewer nodes than a majority have data, the store does not start, and no node runs. Method: the
+/// test checks that no node has its files open.
 #[tokio::test(flavor = "multi_thread")]
 async fn less_than_a_majority_is_not_served() {
     let folder = tempfile::tempdir().unwrap();
@@ -429,7 +432,7 @@ fn damage(directory: &Path, slot: u64) {
     std::fs::write(&segment, bytes).unwrap();
 }
 
-/// Goal: if all nodes of a store are damaged, no empty store takes its place.
+/// Goal: if all nodes of a store are damaged, no empty store is created in their place.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_new_store_is_created_next_to_a_damaged_one() {
     for replicas in [1, 3] {
@@ -451,7 +454,7 @@ async fn no_new_store_is_created_next_to_a_damaged_one() {
     }
 }
 
-/// Goal: the store recognises that two directories were exchanged.
+/// Goal: the store detects that the directories of two nodes were swapped.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_in_another_place_is_refused() {
     let folder = tempfile::tempdir().unwrap();

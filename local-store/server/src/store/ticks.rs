@@ -1,10 +1,10 @@
-//! The background work of the store, in store time: expires items, rotates and trims stream shards, splits
-//! partitions, completes TTL changes, builds and removes indexes, and removes the remains of deleted tables.
-//! The leader of each arc does the work of its arc. The leader of the first arc also does the work that
-//! concerns all arcs.
+//! The periodic background work of the store, which uses the store's clock. It deletes expired items, rotates
+//! and trims stream shards, splits partitions, completes TTL changes, builds and removes indexes, and removes
+//! the data of deleted tables.
 //!
-//! Ticks change the state only through commands in the log. A command checks its preconditions
-//! again when it is applied, so a missed, late or repeated tick does no harm.
+//! The leader of each arc does the work of its arc. The leader of the first arc also does the work that
+//! concerns all arcs. A tick is one execution of this work. Ticks change the state only with commands in the
+//! log. A command checks its preconditions when it is applied, so a missed, late or repeated tick is harmless.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::store::{Store, Unavailable, WeakStore, routes};
 use node::Node;
 use node::ring::ArcId;
 
-/// The interval between two ticks. A fraction of a second is enough, because TTL may take seconds.
+/// The interval between two ticks. It may be a fraction of a second, because TTL may take seconds.
 pub const TICK: Duration = Duration::from_millis(250);
 /// The maximum number of expired items that one log entry deletes. An entry with large items
 /// deletes fewer.
@@ -29,9 +29,9 @@ const EXPIRED_PER_ENTRY: usize = 500;
 /// The maximum number of log entries of one tick for one purpose. The limit keeps ticks from blocking
 /// requests.
 const ENTRIES_PER_TICK: usize = 20;
-/// The maximum number of log entries of a requested sweep for each table and arc. So many entries
-/// delete ten million items, or 80 GB of large items, which takes longer than a client waits. Tests
-/// use a small number.
+/// The maximum number of log entries of a requested sweep for each table and arc. This number of entries
+/// deletes ten million items, or 80 GB of large items, which takes longer than a client waits. Tests use
+/// a small number.
 pub(crate) const ENTRIES_PER_SWEEP: usize = if cfg!(test) { 3 } else { 20_000 };
 
 /// Runs ticks until the last other handle on the store is dropped.
@@ -45,19 +45,19 @@ pub(crate) async fn run(store: WeakStore) {
             return;
         };
         store.follow_time();
-        // Hot partitions are found in every process, because each process counts only the requests
+        // Every process must search for hot partitions, because each process counts only the requests
         // that it serves.
         if let Err(error) = split_hot(&store).await {
-            tracing::debug!(%error, "a tick failed; the next tick retries its work");
+            tracing::debug!(%error, "cannot split hot partitions; the next tick retries");
         }
-        // Only the leader of an arc does the arc's work, because it is the first to see it.
+        // Only the leader of an arc does the arc's work, because its state is the most recent.
         for arc in store.arcs().filter(|arc| store.replica(*arc).leads()) {
-            // If this fails, the next tick finds the same work again.
+            // If the work fails, the next tick retries it.
             if let Err(error) = tick_arc(&store, arc).await {
-                tracing::debug!(%error, "a tick failed; the next tick retries its work");
+                tracing::debug!(%error, "the periodic work failed; the next tick retries it");
             }
             if let Err(error) = transaction_recovery.finish(&store, arc).await {
-                tracing::debug!(%error, "an unfinished transaction is not recovered yet");
+                tracing::debug!(%error, "cannot recover an unfinished transaction yet");
             }
         }
     }
@@ -78,13 +78,13 @@ pub async fn tick(store: &Store) -> Result<(), Unavailable> {
 /// Does all work that is due now in an arc.
 async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let outcome = tick_items(store, arc).await;
-    // Updating the other arcs comes last, because it may wait for an unavailable arc for as long as
-    // a request does. It runs even if the other work has failed.
+    // The update of the other arcs is last, because it may wait for an unavailable arc until the
+    // request time-out. It runs even if the other work has failed.
     if arc == ArcId::FIRST
         && store.arc_count() > 1
         && let Err(error) = routes::bring_along(store).await
     {
-        tracing::debug!(%error, "changes of tables have not reached every arc yet");
+        tracing::debug!(%error, "table changes have not reached every arc yet");
     }
     outcome
 }
@@ -131,7 +131,7 @@ async fn split_hot(store: &Store) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// Begins the splits that are due in an arc and continues those that have begun.
+/// Begins the splits that are due in an arc, and continues the splits that have begun.
 async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let replica = &store.replica(arc);
     let position = ArcPosition { arc, arcs: store.arc_count() };
@@ -150,13 +150,12 @@ async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// Deletes expired items, in at most `entries_max` log entries for each table and arc. If too many
-/// index changes of a table wait for delivery, the sweep waits. If the wait times out, the sweep
-/// skips the table.
+/// Deletes expired items, in at most `entries_max` log entries for each table and arc. If too many index
+/// changes of a table are undelivered, the sweep waits. If the wait times out, the sweep skips the table.
 pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<SweepResult, Unavailable> {
     let mut swept = SweepResult::default();
     for arc in store.arcs() {
-        // After one time-out, the sweep does not wait again.
+        // After a time-out, the sweep does not wait a second time.
         let patience =
             if swept.blocked.is_empty() { outbox_relay::PATIENCE } else { Duration::ZERO };
         let some = sweep_arc(store, &store.replica(arc), entries_max, patience).await?;
@@ -208,8 +207,8 @@ async fn sweep_arc(
     Ok(swept)
 }
 
-/// Builds and removes indexes. While too many entries wait for delivery, adds no more of them, to
-/// leave space for the writes of clients.
+/// Builds and removes indexes. While too many index entries wait for delivery, adds no entries, so that
+/// clients can continue to write.
 async fn step_indexes(store: &Store, replica: &Node, table: TableId) -> Result<(), Unavailable> {
     for _ in 0..ENTRIES_PER_TICK {
         let known = replica.catalogue();

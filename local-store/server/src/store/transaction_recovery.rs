@@ -1,9 +1,10 @@
-//! Recovery of transactions over several arcs whose coordinator was lost.
+//! Recovers transactions over several arcs whose coordinator was lost.
 //!
-//! The leader of an arc watches prepared transactions, and decisions that some arc has not applied yet. If
-//! one is older than a coordinator normally needs, the leader finishes it: it asks the home arc to abort, the
-//! home arc replies with its decision, and every arc applies this decision. Recovery is idempotent, so two
-//! nodes may do it at the same time.
+//! The leader of an arc watches prepared transactions, and decisions that not all arcs have applied. If a
+//! transaction takes longer than a coordinator normally needs, the leader finishes it. The leader requests
+//! an abort from the home arc, which replies with its decision: abort, or commit if it has already
+//! committed. Every arc then applies this decision. Recovery is idempotent, so two nodes may recover the
+//! same transaction at the same time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,23 +19,22 @@ use tokio::time::Instant;
 use super::{Store, Unavailable};
 use node::ring::ArcId;
 
-/// The age from which an unfinished transaction is recovered. It is longer than an election takes.
+/// The age at which an unfinished transaction is recovered. It is longer than an election.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);
 
 /// The maximum number of transactions that are recovered at the same time.
 const AT_ONCE: usize = 100;
 
-/// The unfinished transactions that a node knows, each with the time at which the node first saw
-/// it.
+/// The unfinished transactions that a node has found, each with the time at which the node found it.
 #[derive(Default)]
 pub(crate) struct TransactionRecovery {
     first_seen: BTreeMap<(ArcId, TransactionId), Instant>,
 }
 
 impl TransactionRecovery {
-    /// Recovers the transactions of an arc that this node leads. A transaction that needs an
-    /// unavailable arc stays unfinished, and delays the return of the call by the request time-out.
-    /// All other transactions are finished.
+    /// Recovers the transactions of an arc that this node leads. If a transaction needs an unavailable
+    /// arc, it stays unfinished, and the call returns only after the request time-out. All other
+    /// transactions are finished.
     pub(crate) async fn finish(&mut self, store: &Store, arc: ArcId) -> Result<(), Unavailable> {
         if store.arc_count() == 1 {
             return Ok(());
@@ -70,7 +70,7 @@ impl TransactionRecovery {
     }
 }
 
-/// Gets the decision about a transaction that is prepared in an arc, and applies it there.
+/// Requests the decision about a transaction that is prepared in an arc, and applies it in the arc.
 pub(crate) async fn finish_prepared(
     store: &Store,
     arc: ArcId,
@@ -97,8 +97,8 @@ pub(crate) async fn finish_prepared(
     Ok(())
 }
 
-/// Finishes all prepared attempts at the request with this token in an arc. Also applies earlier
-/// decisions about them.
+/// Finishes all prepared attempts of the request with this token in an arc, including attempts that are
+/// already decided.
 pub(crate) async fn finish_attempts(
     store: &Store,
     arc: ArcId,

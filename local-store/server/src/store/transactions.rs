@@ -1,8 +1,8 @@
 //! The coordinator of transactions over several arcs.
 //!
 //! `partition::two_phase_commit` describes the steps and why they are correct. `transaction_recovery`
-//! finishes the transactions of a lost coordinator. A transaction whose items and token are in one arc is a
-//! single command there.
+//! finishes the transactions of a lost coordinator. If the items and the token of a transaction are in one
+//! arc, the transaction is a single command in this arc.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use super::{Store, Unavailable, routes, transaction_recovery};
 use node::ring::ArcId;
 
 /// The maximum number of attempts of a transaction that conflicts with other transactions. The next
-/// constant is the pause before the second attempt, which doubles for each further one. All
-/// attempts together take longer than a transaction usually does.
+/// constant is the pause before the second attempt, which doubles for each further attempt. All attempts
+/// together take longer than a transaction usually takes.
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 /// The maximum number of attempts to read several arcs without locks, before the items are locked.
 const LOCK_FREE_TRIES: u32 = 3;
 
-/// The positions of a transaction's operations, for each arc.
+/// The positions of a transaction's operations, by arc.
 pub(super) type Parts = BTreeMap<ArcId, Vec<usize>>;
 
-/// Executes a transaction. If it is not executed, returns the reason.
+/// Executes a transaction. The reply contains the results, or the reason why it was not executed.
 pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Reply, Unavailable> {
     let tables: Vec<_> = transaction.operations.iter().map(|write| write.table).collect();
     let Some(catalogue) = routes::for_items(store, &tables).await? else {
@@ -52,17 +52,14 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
         return replies.into_iter().next().ok_or_else(unanswered);
     }
     let coordinator = Coordinator { store: store.clone(), transaction, parts, home };
-    let lost = |error| {
-        Err(Unavailable::Unknown(format!(
-            "the task of the transaction's coordinator failed: {error}"
-        )))
-    };
+    let lost =
+        |error| Err(Unavailable::Unknown(format!("the transaction coordinator failed: {error}")));
     to_its_end(store, coordinator.run()).await.unwrap_or_else(lost)
 }
 
 impl Store {
-    /// Returns whether the transaction with this token was executed and its token is still
-    /// remembered. Also returns true while this is unknown.
+    /// Returns whether the store has the result of an executed transaction with this token. Also returns
+    /// true while the outcome is unknown.
     pub(crate) async fn remembers(&self, token: &str) -> Result<bool, Unavailable> {
         let home = arc_of_token(token, self.arc_count());
         let unknown = |error: String| Unavailable::Unknown(error);
@@ -73,7 +70,8 @@ impl Store {
     }
 }
 
-/// Runs work that continues even if the caller drops its future, so that no items stay locked.
+/// Runs work in a task, which continues even if the caller drops the future. Otherwise items could stay
+/// locked.
 async fn to_its_end<T: Send + 'static>(
     store: &Store,
     work: impl Future<Output = T> + Send + 'static,
@@ -140,7 +138,7 @@ impl Coordinator {
             Ok(writes) => writes,
             Err(refusal) => {
                 self.give_up(id, began).await;
-                // The condition may have failed because the same transaction was executed before.
+                // The condition may have failed because the same transaction was already executed.
                 return self.find_result().await?.map_or(refusal, Ok);
             }
         };
@@ -154,7 +152,7 @@ impl Coordinator {
         self.decide(id, began, sizes, writes).await
     }
 
-    /// Returns the result of the transaction with this token, if it was executed before.
+    /// Returns the result of the transaction with this token, if it was already executed.
     async fn find_result(&self) -> Result<Option<Reply>, Unavailable> {
         if self.transaction.token.is_none() {
             return Ok(None);
@@ -169,8 +167,8 @@ impl Coordinator {
         }
     }
 
-    /// Returns the result of an earlier execution, after ensuring that its writes are visible to
-    /// every reader. Its coordinator may be lost, or slower than the retry.
+    /// Returns the result of an earlier execution after its writes are visible to every reader. If the
+    /// earlier coordinator is lost or slow, finishes its work.
     async fn answer_again(&self, reply: Reply) -> Result<Reply, Unavailable> {
         if let (Reply::Transacted { .. }, Some(token)) = (&reply, &self.transaction.token) {
             let arcs = self.parts.keys();
@@ -185,7 +183,7 @@ impl Coordinator {
         Ok(reply)
     }
 
-    /// Returns the results that the operations will have, in order, if every arc has prepared.
+    /// Counts the votes. If every arc has prepared, returns the results of the operations in order.
     /// Otherwise returns the reason why the transaction is not executed.
     fn count(&self, votes: Votes) -> Result<Vec<Written>, Result<Reply, Unavailable>> {
         let count = self.transaction.operations.len();
@@ -214,8 +212,8 @@ impl Coordinator {
                         Some(Err(Unavailable::NotDone("the transaction timed out".to_owned())));
                 }
                 Ok(other) => refusal = Some(Ok(other)),
-                // It is unknown whether the arc has prepared, but without a decision to commit,
-                // nothing is applied.
+                // It is unknown whether the arc has prepared. Nothing was executed, because there is
+                // no decision to commit.
                 Err(error) => refusal = Some(Err(Unavailable::NotDone(error.to_string()))),
             }
         }
@@ -228,8 +226,8 @@ impl Coordinator {
         Ok(writes)
     }
 
-    /// Releases the locks of the arcs that have prepared. In an arc that cannot be reached,
-    /// recovery releases the locks.
+    /// Aborts the transaction and releases its locks in all arcs. If an arc cannot be reached, recovery
+    /// releases its locks later.
     async fn give_up(&self, id: TransactionId, began: EpochMillis) {
         let _ = finish(&self.store, &self.parts, id, began, false).await;
     }
@@ -267,8 +265,8 @@ impl Coordinator {
         if reply != (Reply::Decided { commit: true }) {
             self.give_up(id, began).await;
             return match reply {
-                // This attempt was aborted, perhaps because a concurrent attempt at the same
-                // request was faster and committed.
+                // This attempt was aborted. A concurrent attempt of the same request may have
+                // committed earlier.
                 Reply::Decided { .. } => self.find_result().await?.ok_or_else(|| {
                     Unavailable::NotDone("the transaction timed out and was aborted".to_owned())
                 }),
@@ -282,7 +280,7 @@ impl Coordinator {
         }
         let (store, home) = (self.store.clone(), self.home);
         tokio::spawn(async move {
-            // If this fails, recovery by the leader of the home arc retries it.
+            // If this command fails, recovery by the leader of the home arc retries it.
             let settled = Decision { participants: Vec::new(), ..decision };
             let _ = transaction_recovery::carry_out(&store, home, id, &settled).await;
         });
@@ -345,8 +343,8 @@ async fn finish(
 /// An item to read.
 pub(crate) type WantedItem<'r> = (&'r Arc<Table>, &'r PrimaryKey);
 
-/// Reads items at one point in the order of all transactions. If running transactions prevent the
-/// read, returns the reason for each item.
+/// Reads items atomically with respect to transactions. If running transactions prevent the read,
+/// returns the reason for each item.
 ///
 /// # Errors
 /// See [`Unavailable`].
@@ -374,17 +372,18 @@ pub(crate) async fn read(
     read_with_locks(store, &parts, wanted).await
 }
 
-/// Reads items without locking them. Returns `None` if the values may be from different points in time. The
-/// items are read twice, one read after the other. If both find the same values, the items had these values
-/// at every time between the reads. (A value that changes and changes back counts as unchanged, because no
-/// reader can distinguish this from another order.)
+/// Reads items without locking them. Returns `None` if the values may be from different points in time.
+///
+/// The function reads all items twice. If both reads return the same values, the items had these values at
+/// the same time between the reads. A value that changes and changes back counts as unchanged, because no
+/// reader can distinguish this from another order.
 async fn read_without_locks(
     store: &Store,
     parts: &Parts,
     wanted: &[WantedItem<'_>],
 ) -> Result<Option<Vec<Option<Item>>>, Unavailable> {
     let Some(first) = look(store, parts, wanted).await? else { return Ok(None) };
-    // The view of a single arc is consistent, so the second read is needed only for several arcs.
+    // The view of an arc is a snapshot, so the second read is needed only for several arcs.
     if parts.len() > 1 && look(store, parts, wanted).await?.as_ref() != Some(&first) {
         return Ok(None);
     }
@@ -395,13 +394,13 @@ async fn read_without_locks(
 #[derive(PartialEq)]
 pub(super) struct ItemReads {
     items: Vec<Option<Item>>,
-    /// The number of steps of transactions over several arcs that each arc has executed.
+    /// For each arc, the number of executed steps of transactions over several arcs.
     steps: Vec<u64>,
 }
 
-/// Reads items in one state of each arc. The state contains everything that was acknowledged before the call.
-/// Returns `None` if a transaction over several arcs has locked one of the items, because its writes might be
-/// visible in one arc and not yet in another.
+/// Reads items from a snapshot of each arc, which contains every write that was acknowledged before the call.
+/// Returns `None` if a transaction over several arcs has locked an item, because its writes may be visible in
+/// only some of the arcs.
 pub(super) async fn look(
     store: &Store,
     parts: &Parts,
@@ -452,8 +451,7 @@ pub(super) async fn read_with_locks(
         id: store.shared.ids.draw(None),
         began: store.now(),
     };
-    let lost =
-        |error| Err(Unavailable::NotDone(format!("the task of the locking read failed: {error}")));
+    let lost = |error| Err(Unavailable::NotDone(format!("the locking read failed: {error}")));
     to_its_end(store, reader.read()).await.unwrap_or_else(lost)
 }
 
@@ -461,7 +459,7 @@ pub(super) async fn read_with_locks(
 pub(super) struct LockingReader {
     pub(super) store: Store,
     pub(super) parts: Parts,
-    /// One condition check per item. Preparing the checks locks the items.
+    /// One condition check for each item. An arc that prepares the checks locks the items.
     pub(super) checks: Vec<Write>,
     pub(super) id: TransactionId,
     pub(super) began: EpochMillis,
@@ -472,16 +470,16 @@ impl LockingReader {
         let found = self.lock().await;
         let release = self.release().await;
         match found? {
-            // If the locks were released early, an arc may have been written to before another arc was
-            // locked. The values would then be from different points in time.
+            // If recovery has released the locks early, another client may have written to an arc before
+            // the next arc was locked. The values would then be from different points in time.
             Ok(items) if release? => Ok(Ok(items)),
             Ok(_) => Ok(Err(vec![CancellationReason::Conflict; self.checks.len()])),
             Err(reasons) => Ok(Err(reasons)),
         }
     }
 
-    /// Locks the items and returns them. If another transaction has locked some of them, returns
-    /// the reason for each item.
+    /// Locks the items and returns their values. If another transaction has locked some of the items,
+    /// returns the reason for each item.
     pub(super) async fn lock(
         &self,
     ) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
@@ -515,18 +513,18 @@ impl LockingReader {
         Ok(if is_locked { Ok(items) } else { Err(reasons) })
     }
 
-    /// Releases the locks. Returns true if all of them were still held. In that case, all items
-    /// were locked at the same time, because a released transaction is never prepared again.
+    /// Releases the locks. Returns true if all locks were still held. If true, all items were locked at
+    /// the same time, because a released transaction is never prepared again.
     pub(super) async fn release(&self) -> Result<bool, Unavailable> {
         let replies = finish(&self.store, &self.parts, self.id, self.began, false).await?;
         Ok(replies.iter().all(|reply| matches!(reply, Reply::Transacted { .. })))
     }
 }
 
-/// Returns the reason why an arc did not lock the items, other than a conflict.
+/// Returns the error for an arc that did not lock the items for a reason other than a conflict.
 fn why_not_locked(reply: &Reply) -> Unavailable {
     let why = match reply {
-        Reply::TableNotFound => "a table no longer exists",
+        Reply::TableNotFound => "a table of the request was deleted",
         Reply::TransactionOver => "the transaction timed out",
         _ => "unexpected reply to a command",
     };
@@ -540,7 +538,7 @@ mod tests {
     #[test]
     fn a_read_that_cannot_lock_its_items_returns_the_reason() {
         for (reply, why) in [
-            (Reply::TableNotFound, "a table no longer exists"),
+            (Reply::TableNotFound, "a table of the request was deleted"),
             (Reply::TransactionOver, "the transaction timed out"),
             (Reply::TableExists, "unexpected reply to a command"),
         ] {

@@ -1,7 +1,7 @@
-//! A token bucket of capacity units that fills with store time.
+//! A token bucket of capacity units.
 //!
-//! The module is pure: the caller passes the time. Units are counted in halves. The contents are
-//! counted in thousandths of a half, so that the units per millisecond are a whole number.
+//! The module is pure: the caller passes the time of the store's clock. Requests are counted in half units.
+//! The contents are counted in thousandths of a half unit, so that the units per millisecond are an integer.
 
 use model::EpochMillis;
 
@@ -9,11 +9,11 @@ use model::EpochMillis;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rate {
     pub(super) units_per_second: u64,
-    /// The capacity of the bucket, as the number of seconds in which it fills completely.
+    /// The number of seconds in which an empty bucket fills completely, which determines its capacity.
     pub(super) burst_seconds: u64,
 }
 
-/// A bucket. If more units are taken than it contains, its contents become negative.
+/// A token bucket. If more units are taken than it contains, its contents become negative.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
     rate: Rate,
@@ -35,13 +35,13 @@ impl Rate {
 }
 
 impl Bucket {
-    /// Returns a full bucket, which is the state after a long time without use.
+    /// Creates a full bucket, which is the state after a long time without requests.
     pub(super) fn full(rate: Rate, now: EpochMillis) -> Self {
         Self { rate, level: rate.capacity(), at: now }
     }
 
-    /// Fills the bucket up to the time `now`. If the rate has changed, the contents are kept, but
-    /// at most the new capacity.
+    /// Adds the units for the time until `now`. If the rate has changed, the contents are kept, up to
+    /// the new capacity.
     pub(super) fn refill(&mut self, rate: Rate, now: EpochMillis) {
         let millis = now.since(self.at);
         // Half units per second, multiplied by milliseconds, are thousandths of a half unit.
@@ -51,14 +51,14 @@ impl Bucket {
         self.at = self.at.max(now);
     }
 
-    /// Returns whether the bucket contains enough. A full bucket has enough for any request,
-    /// because otherwise a request that needs more than the capacity could never succeed.
+    /// Returns whether the bucket has enough units for a request. A full bucket is enough for any
+    /// request. Otherwise a request that needs more than the capacity could never succeed.
     pub(super) fn has(&self, halves: u64) -> bool {
         let wanted = signed(halves.saturating_mul(THOUSAND));
         self.level >= wanted.min(self.rate.capacity())
     }
 
-    /// Takes units out, even if the bucket does not contain them.
+    /// Takes units, even if the bucket contains fewer units.
     pub(super) fn take(&mut self, halves: u64) {
         self.level = self.level.saturating_sub(signed(halves.saturating_mul(THOUSAND)));
     }
@@ -102,8 +102,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: whatever is requested at whatever time, the admitted units are at most the burst, plus the
-        /// rate times the time, plus one request.
+        /// Goal: for any sequence of requests, the admitted units are at most the capacity, plus the rate
+        /// times the elapsed time, plus one request.
         #[test]
         fn no_more_is_admitted_than_the_rate(
             requests in prop::collection::vec((0u64..500, 1u64..20), 1..200),

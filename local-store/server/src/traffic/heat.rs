@@ -1,7 +1,7 @@
-//! The heat of one partition: consumed units in slots of store time, and a sample of the requested tokens.
+//! The heat of one partition: the consumed units in each time slot, and a sample of the requested tokens.
 //!
-//! The module is pure: the caller passes the time. A partition is hot if each of the last six slots
-//! was above a limit. A single peak, however high, does not make a partition hot.
+//! The module is pure: the caller passes the time of the store's clock. A partition is hot if each of the
+//! last six slots was above a limit. Therefore a single peak does not make a partition hot.
 
 use std::collections::VecDeque;
 
@@ -22,8 +22,8 @@ const SAMPLES_MIN: usize = 64;
 /// The traffic of one partition.
 #[derive(Debug, Default)]
 pub(super) struct Heat {
-    /// For each slot with traffic, oldest first: its number (the time divided by the slot's length) and its
-    /// units.
+    /// The slots with traffic, oldest first: the number of the slot (the time divided by the slot's length)
+    /// and its consumed units.
     slots: VecDeque<(u64, Units)>,
     samples: Samples,
     before: Samples,
@@ -54,8 +54,8 @@ impl Heat {
     ) {
         let slot = now.0 / slot_ms(sustained_ms);
         match self.slots.back_mut() {
-            // The clock may be frozen, and requests may be counted slightly out of order, so a
-            // request is never counted in a slot before the newest one.
+            // The clock may be frozen, and requests may be counted slightly out of order. A late
+            // request is counted in the newest slot.
             Some((newest, sum)) if *newest >= slot => add(sum, units),
             _ => self.slots.push_back((slot, units)),
         }
@@ -96,7 +96,7 @@ impl Heat {
             || slots.iter().all(|units| above(units.read_halves, limits.read_units))
     }
 
-    /// Returns the mean rate over the last six slots and the current one.
+    /// Returns the mean rate over the last six slots and the current slot.
     pub(super) fn rate(&self, now: EpochMillis, sustained_ms: u64) -> PartitionRate {
         let slot_ms = slot_ms(sustained_ms);
         let current = now.0 / slot_ms;
@@ -116,7 +116,7 @@ impl Heat {
 
     /// Returns the token at which a split divides the sampled requests most evenly; `None` if all
     /// requests are for one token. If one token has most of the requests, it becomes the first or
-    /// the last token of its half. A second split then separates it from all others.
+    /// the last token of its half. A second split can then separate it from all other tokens.
     pub(super) fn split_point(&self, range: TokenRange) -> Option<Token> {
         let within = |token: &&Token| range.first <= **token && **token <= range.last;
         let mut tokens: Vec<Token> = self.samples.tokens.iter().filter(within).copied().collect();
@@ -139,7 +139,7 @@ impl Heat {
     }
 }
 
-/// Returns units per second, from halves of units in this number of milliseconds.
+/// Converts a number of half units in this number of milliseconds to units per second.
 #[expect(clippy::cast_precision_loss, reason = "the value is only shown; 53 bits are plenty")]
 pub(super) fn per_second(halves: u64, millis: u64) -> f64 {
     halves as f64 * 500.0 / millis.max(1) as f64
@@ -180,7 +180,7 @@ mod tests {
         Units { read_halves: 0, write_halves: 2 * units }
     }
 
-    /// Returns the heat after this number of units in each second.
+    /// Returns the heat of a partition that consumed the given number of units in each second.
     fn heat(seconds: &[u64]) -> (Heat, EpochMillis) {
         let mut heat = Heat::default();
         for (second, units) in (0u64..).zip(seconds) {
@@ -248,7 +248,8 @@ mod tests {
             (&[][..], None),
             (&[7, 7, 7], None),
             (&[1, 2, 3, 4], Some(3)),
-            // The key with most of the requests is first in the upper half, or last in the lower half.
+            // The key with most of the requests is the first key of the upper half, or the last key of the
+            // lower half.
             (&[1, 7, 7, 7, 7], Some(7)),
             (&[7, 7, 7, 7, 9], Some(8)),
             (&[1, 7, 7, 7, 7, 7, 9, 10], Some(8)),

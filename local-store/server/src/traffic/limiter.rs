@@ -1,10 +1,10 @@
 //! The throughput limits of one table and of its global indexes.
 //!
-//! A provisioned table or index has a bucket for its provisioned units, which keeps unused units
-//! for 300 seconds. Every partition has a bucket for 1,000 write and 3,000 read units per second,
-//! which keeps the units of one second. A request is admitted if both buckets contain enough units.
-//! The module is pure: the caller passes the time. Source: AWS, "DynamoDB burst and adaptive
-//! capacity", "Best practices for designing and using partition keys effectively".
+//! A provisioned table or index has a bucket for its provisioned units, which keeps the unused units of 300
+//! seconds. Every partition has a bucket for 1,000 write and 3,000 read units per second, which keeps the
+//! unused units of one second. A request is admitted if both buckets contain enough units. The module is
+//! pure: the caller passes the time. Source: AWS, "DynamoDB burst and adaptive capacity", "Best practices for
+//! designing and using partition keys effectively".
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const BURST_SECONDS: u64 = 300;
 /// requests within a second do not arrive evenly.
 const PARTITION_BURST_SECONDS: u64 = 1;
 
-/// The kind of access.
+/// The kind of access: read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
     Read,
@@ -33,7 +33,7 @@ pub(crate) struct Demand {
     /// The index; `None` for the table itself.
     pub(crate) index: Option<IndexNumber>,
     pub(crate) access: Access,
-    /// The token that the request concerns; `None` if it is unknown.
+    /// The token of the requested item; `None` if it is unknown.
     pub(crate) token: Option<Token>,
     pub(crate) halves: u64,
 }
@@ -50,17 +50,18 @@ pub(crate) struct Excess {
     pub(crate) is_provisioned: bool,
 }
 
-/// A part of a ring that has a limit of its own.
+/// A part of a ring with its own limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Range {
     Partition(PartitionNumber),
-    /// A part of an index's ring. The store does not partition indexes, so the limit applies to
-    /// equal parts of the ring: as many as a new table with this throughput has partitions.
+    /// A part of an index's ring. The store does not partition indexes, so the limit applies to equal
+    /// parts of the ring. Their number is the number of partitions of a new table with this
+    /// throughput.
     Part(u64),
 }
 
-/// The units that a request demands of each bucket of a table. A bucket without a range is that of
-/// a provisioned throughput.
+/// The units that a request demands from each bucket of a table. A bucket without a range is for
+/// provisioned throughput.
 #[derive(Debug, Default)]
 pub(super) struct Sums(BTreeMap<(Option<IndexNumber>, Access, Option<Range>), u64>);
 
@@ -84,8 +85,8 @@ pub(super) struct Limiter {
 }
 
 impl Limiter {
-    /// Returns the limit that an operation exceeds. A request's operations share the buckets, so
-    /// `sums` has the demands of all of them.
+    /// Returns the limit that an operation exceeds. The operations of a request share the buckets, so
+    /// `sums` must contain the demands of all operations.
     pub(super) fn excess(
         &mut self,
         table: &Table,
@@ -113,7 +114,7 @@ impl Limiter {
         })
     }
 
-    /// Takes consumed units, even if the buckets do not contain them.
+    /// Takes consumed units, even if the buckets contain fewer units.
     pub(super) fn take(
         &mut self,
         table: &Table,
@@ -129,7 +130,7 @@ impl Limiter {
         }
     }
 
-    /// Drops the buckets of partitions and indexes that no longer exist.
+    /// Removes the buckets of partitions and indexes that no longer exist.
     pub(super) fn forget_gone(&mut self, table: &Table) {
         let is_there =
             |index: &Option<IndexNumber>| index.is_none() || index_of(table, *index).is_some();
@@ -169,7 +170,7 @@ impl Limiter {
     }
 }
 
-/// Returns the part of the ring that a demand concerns; `None` if it is unknown.
+/// Returns the part of the ring to which a demand applies; `None` if it is unknown.
 fn range_of(table: &Table, demand: &Demand) -> Option<Range> {
     let token = demand.token?;
     Some(match demand.index {

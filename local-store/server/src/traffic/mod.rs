@@ -1,8 +1,8 @@
-//! The traffic of each partition: its heat, its hottest keys, and where to split it.
+//! The traffic of each partition: its heat, its hottest keys, and the token at which to split it.
 //!
-//! The process that serves the requests counts them in memory, so the counts begin at zero after a restart.
-//! Only the decision to split goes into the log. `heat` and `top_keys` count, and `limiter` and `bucket`
-//! enforce throughput; all four are pure.
+//! Each process counts its requests in memory, so the counts are zero after a restart. Only the decision to
+//! split is written to the log. `heat` and `top_keys` count requests, and `limiter` and `bucket` enforce
+//! throughput. These four modules are pure.
 
 mod bucket;
 mod heat;
@@ -30,13 +30,13 @@ pub struct SplitLimits {
     pub write_units: u64,
     /// The limit of read capacity units per second.
     pub read_units: u64,
-    /// The time for which traffic must stay above a limit, in milliseconds of store time.
+    /// The time for which traffic must stay above a limit, in milliseconds of the store's clock.
     pub sustained_ms: u64,
     /// The maximum size of a partition's items, in bytes.
     pub bytes: u64,
 }
 
-/// A partition is hot if it is above its limit for a minute. Shorter peaks are served from burst
+/// The time for which a hot partition was above its limit: a minute. Shorter peaks are served from burst
 /// capacity.
 const SUSTAINED_MS: u64 = 60_000;
 
@@ -51,17 +51,17 @@ impl Default for SplitLimits {
     }
 }
 
-/// The handling of requests beyond the throughput of their table.
+/// The handling of requests that exceed the throughput of their table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Throughput {
-    /// Count and show the excess, but limit nothing
+    /// Count and show the excess, but do not throttle requests
     #[default]
     Count,
     /// Throttle requests as DynamoDB does
     Enforce,
 }
 
-/// Capacity in half units: an eventually consistent read costs half a unit.
+/// Capacity in half units, because an eventually consistent read costs half a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Units {
     pub(crate) read_halves: u64,
@@ -80,8 +80,8 @@ pub(crate) struct PartitionRate {
 pub(crate) struct HotKey {
     pub(crate) key: KeyValue,
     pub(crate) units_per_second: f64,
-    /// The maximum error: the true value is at most this much lower than the reported value, and
-    /// never higher.
+    /// The maximum error: the true value is lower than the reported value by at most this number, and
+    /// is never higher.
     pub(crate) error_per_second: f64,
 }
 
@@ -118,7 +118,7 @@ impl Traffic {
         self.lock().limits
     }
 
-    /// Sets the handling of requests beyond the throughput of their table.
+    /// Sets the handling of requests that exceed the throughput of their table.
     pub fn set_throughput(&self, throughput: Throughput) {
         self.is_enforced.store(throughput == Throughput::Enforce, Ordering::Relaxed);
     }
@@ -128,8 +128,9 @@ impl Traffic {
         self.is_enforced.load(Ordering::Relaxed)
     }
 
-    /// Takes the known units of a request's operations before it is executed. Returns, for each
-    /// operation, the limit that the operations together exceed there. If there is one, takes nothing.
+    /// Takes the known units of a request's operations before the request is executed. Returns for each
+    /// operation the limit that it exceeds together with the other operations, or `None`. If a limit is
+    /// exceeded, takes no units.
     pub(crate) fn admit(
         &self,
         operations: &[(&Table, Vec<Demand>)],
@@ -170,8 +171,8 @@ impl Traffic {
         traffic.limiter.take(table, &demand, &limits, now);
     }
 
-    /// Counts the units that a request consumed for items with one partition key. `token` is the
-    /// key's token.
+    /// Counts the units that a request consumed for items with one partition key. `token` is the token
+    /// of this key.
     pub(crate) fn record(
         &self,
         table: &Table,
@@ -215,9 +216,8 @@ impl Traffic {
         }
     }
 
-    /// Returns the partitions that were hot for long enough, each with the token that divides its
-    /// traffic into equal halves. Omits a partition whose only key is hot, because a split would
-    /// not divide its traffic.
+    /// Returns the hot partitions, each with the token that divides its traffic into equal halves.
+    /// Omits a partition whose traffic is for one key, because a split would not divide it.
     pub(crate) fn find_hot(
         &self,
         catalogue: &Catalogue,
@@ -272,7 +272,7 @@ impl Traffic {
     }
 }
 
-/// Drops the counts of tables and partitions that no longer exist.
+/// Removes the counts of tables and partitions that no longer exist.
 fn forget_gone(tables: &mut BTreeMap<TableId, TableTraffic>, catalogue: &Catalogue) {
     tables.retain(|id, traffic| match catalogue.get(*id) {
         Some(table) => {

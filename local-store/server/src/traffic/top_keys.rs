@@ -1,20 +1,20 @@
-//! The hottest keys of a table, found with a fixed number of counters ("space-saving").
+//! The hottest keys of a table, found with a fixed number of counters (the algorithm Space-Saving).
 //!
-//! The module is pure: the caller passes the time. With k counters and n units in a window, each
-//! key with more than n / k units is found. A count exceeds the true value by at most the counter's
-//! error, which is at most n / k. Source: Metwally, Agrawal, El Abbadi, "Efficient Computation of
-//! Frequent and Top-k Elements in Data Streams" (2005).
+//! With k counters and n units in a window, the algorithm finds every key with more than n / k units. A count
+//! exceeds the true value by at most the counter's error, which is at most n / k. The module is pure: the
+//! caller passes the time. Source: Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k
+//! Elements in Data Streams" (2005).
 
 use model::{EpochMillis, KeyValue, Token};
 
 use super::HotKey;
 use super::heat::per_second;
 
-/// The number of counters of one window. Any key with more than 1/64 of the traffic is found.
+/// The number of counters of one window. Every key with more than 1/64 of the traffic is found.
 const COUNTERS: usize = 64;
 /// The maximum number of keys in a result.
 const SHOWN_MAX: usize = 10;
-/// The store time that one window covers, in milliseconds.
+/// The length of a window in milliseconds of the store's clock.
 const WINDOW_MS: u64 = 60_000;
 
 /// The hottest keys of the current and the previous window.
@@ -25,7 +25,7 @@ pub(super) struct HotKeys {
     last: Counters,
 }
 
-/// The counters as parallel vectors, which keep the data that each request scans contiguous.
+/// The counters, in parallel vectors, so that the data that each request scans is contiguous in memory.
 #[derive(Debug, Default)]
 struct Counters {
     tokens: Vec<Token>,
@@ -66,8 +66,8 @@ impl HotKeys {
         let mut counts: Vec<(u64, &CountedKey)> = counters.counts().collect();
         counts
             .sort_by(|(a, counted), (b, other)| b.cmp(a).then_with(|| counted.key.cmp(&other.key)));
-        // A new window counts as at least one second long, so that its first requests do not yield
-        // extreme rates.
+        // The length of a new window counts as at least one second, so that the first requests do not
+        // result in extreme rates.
         let millis = millis.max(1000);
         let hot = |(halves, counted): (u64, &CountedKey)| HotKey {
             key: counted.key.clone(),
@@ -95,8 +95,8 @@ impl Counters {
             self.keys.push(CountedKey { key: key.clone(), error: 0 });
             return;
         }
-        // The new key replaces the key with the smallest count. That count becomes the new key's
-        // error.
+        // The new key replaces the key with the smallest count, and this count becomes the error of
+        // the new key.
         let Some(smallest) = self.halves.iter().copied().min() else { return };
         let place = self.halves.iter().position(|count| *count == smallest).unwrap_or_default();
         if let Some(known) = self.tokens.get_mut(place)

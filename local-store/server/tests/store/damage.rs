@@ -1,9 +1,9 @@
 //! Tests of real processes with damaged disks, or without free file descriptors.
 //!
-//! Goal: the store continues with the data of two good nodes, and logs this. Clients see no error, or one retry
-//! if the process restarts.
-//! Method: write large items, so that every node has tables; flip one bit of a file; read everything, by each
-//! operation that reads.
+//! Goal: the store continues with the data of the two undamaged nodes, and logs the damage. Clients get no
+//! error, but need a retry if the process restarts.
+//! Method: the tests write large items, so that every node has tables. Then they flip one bit of a file, and
+//! read all items with each operation that reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -16,16 +16,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// The number of items. The next constant is their size in bytes. A state keeps only 16 MB in memory, and
-/// each item counts twice because of its stream record. Each state therefore has a table and a file of stream
+/// The number of items. The next constant is their size in bytes. A state keeps at most 16 MB in memory, and
+/// each item counts twice because of its stream record. Therefore each state has a table and a file of stream
 /// records on disk.
 const ITEMS: usize = 48;
 const ITEM_BYTES: usize = 300_000;
-/// The time-out of all waits. It is long, because the machine may be busy with other tests.
+/// The time-out of every wait in these tests. It is long, because the machine may be busy with other tests.
 const LIMIT: Duration = Duration::from_secs(240);
-/// The maximum number of retries of one request. Each pause is four times the previous one.
+/// The maximum number of retries of one request. Each pause is four times as long as the previous pause.
 const RETRIES: usize = 5;
-/// No request needed a retry.
+/// The expected retries if no request needed a retry.
 const NO_RETRY: [usize; 0] = [];
 
 /// A running store. Dropping this value kills it.
@@ -36,7 +36,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts the binary, with a limit of open files if given, and waits until it listens.
+    /// Starts the binary and waits until it listens. `open_files` limits the number of its open files.
     fn start(data: &Path, arguments: &[String], open_files: Option<u32>) -> Self {
         let log = data.with_extension("log");
         let output = File::create(&log).unwrap();
@@ -61,7 +61,7 @@ impl Process {
         process
     }
 
-    /// Returns the current address. A process that restarted itself has another port.
+    /// Returns the current address. A process has a new port after it has restarted itself.
     fn address(&self) -> Option<SocketAddr> {
         let text = self.log_text();
         let (_, last) = text.rsplit_once("listening on http://")?;
@@ -191,7 +191,7 @@ fn put(process: &Process, item: usize) {
     process.retry("PutItem", &request_to_put(item));
 }
 
-/// A way to read every item.
+/// The operation with which a test reads every item.
 #[derive(Clone, Copy, Debug)]
 enum Reads {
     GetItem,
@@ -203,12 +203,12 @@ enum Reads {
     GetRecords,
 }
 
-/// What the clients of some reads saw.
+/// The results of the reads of a client.
 #[derive(Debug, Default)]
 struct Seen {
-    /// The items that were read, as they were answered.
+    /// The items in the responses, in JSON.
     items: Vec<Value>,
-    /// The number of retries of each request that needed one.
+    /// The number of retries of each request that was retried.
     retries: Vec<usize>,
 }
 
@@ -219,7 +219,8 @@ impl Seen {
         answer
     }
 
-    /// Reads page after page, until an answer has no `next`.
+    /// Reads all pages. `next` has the names of the token for the next page in responses and in
+    /// requests.
     fn pages(&mut self, process: &Process, operation: &str, request: Value, next: [&str; 2]) {
         let [answered, sent] = next;
         let mut request = request;
@@ -235,7 +236,8 @@ impl Seen {
         }
     }
 
-    /// Reads with up to ten statements in each request: as many items as a transaction may have bytes.
+    /// Reads with up to ten statements in each request, so that a transaction does not exceed its size
+    /// limit.
     fn statements(&mut self, process: &Process, operation: &str, list: &str) {
         for from in (0..ITEMS).step_by(10) {
             let select = |item: usize| {
@@ -277,12 +279,13 @@ impl Seen {
         let numbers: BTreeSet<String> =
             records.iter().map(|record| record["SequenceNumber"].to_string()).collect();
         assert_eq!(numbers.len(), records.len(), "no record is answered twice");
-        // A write whose answer was lost is sent again, which makes no record: the item is equal.
+        // A retry of a write whose response was lost creates no record, because the item does not change.
         self.items.extend(records.iter_mut().map(|record| record["NewImage"].take()));
     }
 }
 
-/// Reads every item in one way, and checks it. Returns the number of retries of each request that needed one.
+/// Reads and checks every item with one operation. Returns the number of retries of each request that was
+/// retried.
 fn read_by(process: &Process, reads: Reads) -> Vec<usize> {
     let mut seen = Seen::default();
     let by_key = |item: usize, name: &str, key: Value| {
@@ -331,7 +334,7 @@ fn read_by(process: &Process, reads: Reads) -> Vec<usize> {
     seen.retries
 }
 
-/// Reads every item and every stream record. Returns the number of retries of each request that needed one.
+/// Reads every item and every stream record. Returns the number of retries of each request that was retried.
 fn read_all(process: &Process) -> Vec<usize> {
     let ways = [Reads::GetItem, Reads::Scan, Reads::GetRecords];
     ways.into_iter().flat_map(|reads| read_by(process, reads)).collect()
@@ -341,7 +344,8 @@ fn list<'a>(status: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> + 
     status[name].as_array().into_iter().flatten()
 }
 
-/// Waits until all nodes vote and have applied the same entry. Returns the slots with set-aside directories.
+/// Waits until all nodes are voters and have applied the same log entry. Returns the slots with set-aside
+/// directories.
 fn wait_until_whole(process: &Process) -> BTreeSet<u64> {
     wait_for("the store is complete", || {
         let status = process.status()?;
@@ -358,8 +362,8 @@ fn wait_until_whole(process: &Process) -> BTreeSet<u64> {
     })
 }
 
-/// Flips a bit in the middle of the largest file of a folder, when this file has an item. The file may be in
-/// use. A running store may still write it, or remove it at any time; then the function chooses again.
+/// Waits until the largest file of a folder contains an item, and flips a bit in the middle of the file. A
+/// running store may be writing the file or may remove it. The function then tries again.
 fn flip_a_bit(folder: &Path) {
     let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
     let mut seen = None;
@@ -384,7 +388,7 @@ fn flip_a_bit(folder: &Path) {
     });
 }
 
-/// Makes a background verification due at the start, as if the last one were a day old.
+/// Makes the background verification begin at the next start, as if the previous pass were a day old.
 fn make_verification_due(arc: &Path) {
     // A process that ran only for a short time has stored no progress yet.
     if let Err(error) = fs::remove_file(arc.join("scrub")) {
@@ -392,8 +396,8 @@ fn make_verification_due(arc: &Path) {
     }
 }
 
-/// Goal: whichever node leads after the start, responses are right and the damage is found. A read finds it
-/// in a table of the leader; the background verification finds all other damage.
+/// Goal: responses are correct and the damage is detected, whether or not the damaged node leads. A read
+/// detects damage in a table of the leader; the background verification detects all other damage.
 #[test]
 fn a_flipped_bit_costs_a_node_but_no_response() {
     for files in ["tables", "queues"] {
@@ -416,7 +420,7 @@ fn a_flipped_bit_costs_a_node_but_no_response() {
         let reason = fs::read_to_string(data.join("node-3.set-aside-1/reason")).unwrap();
         assert!(reason.contains("corrupt"), "{reason}");
         put(&process, ITEMS);
-        // The rebuilt node equals the others, also at the next start.
+        // After a restart, the rebuilt node still equals the other nodes.
         drop(process);
         let process = Process::start(&data, &[], None);
         assert_eq!(read_all(&process), NO_RETRY);
@@ -424,8 +428,8 @@ fn a_flipped_bit_costs_a_node_but_no_response() {
     }
 }
 
-/// Goal: whichever operation meets the damage first, its client gets the right answer. Method: each operation
-/// is the first one that reads a block of the leader after a bit of this block flipped.
+/// Goal: the client of the operation that detects the damage gets the correct response. Method: for each
+/// operation, the test flips a bit in a block of the leader, and this operation reads the block first.
 #[test]
 fn every_read_goes_to_another_node_when_it_meets_damage() {
     let folder = tempfile::tempdir().unwrap();
@@ -443,7 +447,7 @@ fn every_read_goes_to_another_node_when_it_meets_damage() {
         (Reads::ExecuteTransaction, "tables"),
         (Reads::GetRecords, "queues"),
     ] {
-        // Nothing of the data is in the cache of a process that has just started.
+        // The cache of a process that has just started is empty.
         let process = Process::start(&data, &[], None);
         assert_eq!(wait_until_whole(&process), BTreeSet::new());
         let leader = leader(&process);
@@ -455,12 +459,12 @@ fn every_read_goes_to_another_node_when_it_meets_damage() {
         });
         assert_eq!(aside, BTreeSet::from([leader]), "{reads:?}: {}", process.log_text());
         drop(process);
-        // A node with three directories that were set aside would not be rebuilt again.
+        // A node with three set-aside directories would not be rebuilt.
         fs::remove_dir_all(data.join(format!("node-{leader}.set-aside-1"))).unwrap();
     }
 }
 
-/// Returns the slot of the node that leads.
+/// Returns the slot of the leader.
 fn leader(process: &Process) -> u64 {
     wait_for("a node leads", || {
         let status = process.status()?;
@@ -469,7 +473,7 @@ fn leader(process: &Process) -> u64 {
     })
 }
 
-/// Returns the directory of the state that a node uses: a node that was rebuilt has a new one.
+/// Returns the directory of the state that a node uses. A rebuilt node has a new directory.
 fn newest_state(arc: &Path) -> PathBuf {
     let entries = fs::read_dir(arc).unwrap().map(|entry| entry.unwrap().path());
     let number = |path: &PathBuf| -> Option<u64> {
@@ -478,7 +482,8 @@ fn newest_state(arc: &Path) -> PathBuf {
     entries.filter(|path| number(path).is_some()).max_by_key(number).unwrap()
 }
 
-/// Goal: the same holds if each node has its own process. The process of the damaged node restarts itself.
+/// Goal: responses are also correct if each node has its own process. The process of the damaged node restarts
+/// itself.
 #[test]
 fn a_flipped_bit_costs_a_restart_of_the_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -513,7 +518,8 @@ fn a_flipped_bit_costs_a_restart_of_the_process() {
     flip_a_bit(&arc.join("state-1/tables"));
     make_verification_due(&arc);
     let mut processes = start_all();
-    // The process of the damaged node ends the connection when it restarts, and takes new ones afterwards.
+    // The process of the damaged node closes its connections when it restarts, and then accepts new
+    // connections.
     for process in &processes {
         let retries = read_all(process);
         assert!(retries.len() <= 2, "{retries:?}: {}", process.log_text());
@@ -529,7 +535,8 @@ fn a_flipped_bit_costs_a_restart_of_the_process() {
     }
 }
 
-/// Goal: in a process with few file descriptors, idle connections do not use those that its files need.
+/// Goal: in a process with few file descriptors, idle connections do not use the descriptors that its files
+/// need.
 #[test]
 fn idle_connections_cost_no_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -540,12 +547,12 @@ fn idle_connections_cost_no_file() {
     fill(&process);
     read_by(&process, Reads::GetItem);
     assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log_text());
-    assert!(!process.log_text().contains("no file descriptor is left"), "{}", process.log_text());
+    assert!(!process.log_text().contains("file descriptors are in use"), "{}", process.log_text());
 }
 
-/// Goal: a process without file descriptors waits, logs the reason, and continues as soon as descriptors are
-/// free. Method: the limit of the running process is lowered below the number in use, so that no file can be
-/// opened. An existing connection then sends more data than fits in memory.
+/// Goal: a process without free file descriptors waits, logs the reason, and continues when descriptors are
+/// free. Method: the test lowers the limit of the running process below the number of its open descriptors, so
+/// that no file can be opened. An existing connection then sends more data than fits in memory.
 #[cfg(target_os = "linux")]
 #[test]
 fn puts_continue_when_descriptors_are_available_again() {
@@ -570,7 +577,7 @@ fn puts_continue_when_descriptors_are_available_again() {
     let answered = (1..10 * ITEMS).take_while(|item| send(*item)).count();
     assert!(answered + 1 < 10 * ITEMS, "no file was needed");
     wait_for("the process reports what it waits for", || {
-        process.log_text().contains("no file descriptor is left").then_some(())
+        process.log_text().contains("file descriptors are in use").then_some(())
     });
     assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log_text());
     limit(maximum);

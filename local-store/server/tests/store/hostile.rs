@@ -1,10 +1,10 @@
-//! Bad input: randomly damaged requests, and malicious requests.
+//! Tests of invalid input: randomly damaged requests, and malicious requests.
 //!
-//! Goal: every request gets the response that the service would give, and nothing panics or is reported as a
-//! defect. Method: the requests of `testdata/api` are executed in many damaged forms. A table adds requests
-//! that are deep, long, or not JSON at all.
+//! Goal: every invalid request gets a client error; no request causes a panic or an internal error. Method:
+//! the test damages the requests of `testdata/api` randomly and executes them. A table adds requests that are
+//! deeply nested, very long, or not JSON.
 //!
-//! `MUTATIONS=5000000 cargo test -p server --test store damaged` runs longer.
+//! `MUTATIONS=5000000 cargo test -p server --test store damaged` executes more requests.
 
 use std::fs;
 use std::path::Path;
@@ -13,12 +13,13 @@ use serde_json::Value;
 use server::api::{Response, handle};
 use server::store::{Config, Store};
 
-/// The default number of damaged requests in a run.
+/// The default number of damaged requests that the test executes.
 const MUTATIONS: usize = 30_000;
-/// The maximum length in bytes of a request that is damaged. Longer requests test only their length.
+/// The maximum length in bytes of a request that is damaged. Longer recorded requests exist only to test the
+/// limits of length.
 const REQUEST_BYTES_MAX: usize = 4096;
 
-/// The texts that are inserted into requests. Each has a meaning for some parser.
+/// The strings that are inserted into requests. Each string has a meaning for one of the parsers.
 const TOKENS: [&str; 40] = [
     "{",
     "}",
@@ -62,7 +63,7 @@ const TOKENS: [&str; 40] = [
     "99999999999999999999999999",
 ];
 
-/// SplitMix64: random enough for a test, and equal on every machine.
+/// A random number generator (SplitMix64), whose sequence is the same on every machine.
 struct Chance(u64);
 
 impl Chance {
@@ -118,7 +119,7 @@ fn target(operation: &str) -> String {
     format!("{api}_20120810.{operation}")
 }
 
-/// Returns the recorded requests: operation and body.
+/// Returns the operation and the body of each recorded request.
 fn recorded() -> Vec<(String, Vec<u8>)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/api");
     let mut files: Vec<_> =
@@ -150,7 +151,7 @@ async fn answer(store: &Store, operation: &str, body: Vec<u8>) -> Response {
 /// Checks that a response is a success, or an error that the request caused.
 fn check(response: &Response, operation: &str, body: &[u8]) {
     let shown = String::from_utf8_lossy(&body[..body.len().min(2000)]);
-    // As on the service, two operations have an empty response.
+    // As in the service, two operations have an empty response.
     if response.status == 200 && matches!(operation, "TagResource" | "UntagResource") {
         assert!(response.body.is_empty(), "{operation} {shown}: {}", response.body);
         return;
@@ -186,9 +187,9 @@ async fn damaged_requests_are_answered() {
         check(&response, operation, &damaged);
         refused += usize::from(response.status == 400);
     }
-    // Some damage does not matter, but most damage must be refused.
+    // Some damaged requests are still valid, but many must be refused.
     assert!(refused > count / 4 && refused < count, "{refused} of {count}");
-    // The store continues as before.
+    // The store can execute other requests.
     check(&answer(&store, "ListTables", b"{}".to_vec()).await, "ListTables", b"{}");
 }
 
@@ -228,7 +229,7 @@ fn harmful() -> Vec<(&'static str, String, &'static str)> {
         ("PutItem", format!("{} x", put(r#"{"S":"a"}"#)), malformed),
         ("PutItem", put(r#"{"S":"a"}"#)[..20].to_owned(), malformed),
         ("PutItem", " ".repeat(16 * 1024 * 1024), malformed),
-        // As many values as fit into a request. Each would take far more memory than its text.
+        // As many values as fit into a request. Each parsed value needs much more memory than its JSON.
         ("PutItem", put(&format!("[{}0]", "{},".repeat(5_000_000))), malformed),
         ("PutItem", put(&format!("[{}0]", "0,".repeat(8_000_000))), malformed),
         ("Scan", filter(&"(".repeat(4096)), invalid),

@@ -1,7 +1,8 @@
-//! TTL for clients: no item is removed before its time, and expired items are removed.
+//! The checker of TTL, as clients see it: no item is removed before its expiry time, and expired
+//! items are removed.
 //!
 //! The checker `stream` verifies that each delete by TTL concerns an expired item and is marked as
-//! such.
+//! a delete by TTL.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +18,12 @@ pub fn check_gone(gone: &[(String, u64, u64)], skew_seconds: u64) -> Vec<String>
     gone.iter()
         .filter(|(_, expires_at, now)| *expires_at >= now + skew_seconds)
         .map(|(key, expires_at, now)| {
-            format!("{key}: it was missing at {now}, but expires at {expires_at}")
+            format!("{key}: the item was missing at {now}, but expires at {expires_at}")
         })
         .collect()
 }
 
-/// Checks that no item is left that expired before `before`, in epoch seconds.
+/// Checks that the table contains no item that expired before `before`, in epoch seconds.
 #[must_use]
 pub fn check_left(table: &BTreeMap<String, Item>, before: u64) -> Vec<String> {
     let expires_at = |item: &Item| item.get(EXPIRES_AT)?.as_number()?.to_u64();
@@ -30,7 +31,7 @@ pub fn check_left(table: &BTreeMap<String, Item>, before: u64) -> Vec<String> {
         .iter()
         .filter_map(|(key, item)| {
             let time = expires_at(item).filter(|time| *time < before)?;
-            Some(format!("{key}: it expired at {time}, but still exists after {before}"))
+            Some(format!("{key}: the item expired at {time}, but still exists after {before}"))
         })
         .collect()
 }
@@ -45,7 +46,7 @@ mod tests {
     fn early_and_late_removals_are_both_wrong() {
         let gone = |expires_at, now| vec![("k".to_owned(), expires_at, now)];
         assert!(check_gone(&gone(100, 101), 5).is_empty());
-        assert!(check_gone(&gone(104, 100), 5).is_empty(), "a clock ahead by less than 5 s");
+        assert!(check_gone(&gone(104, 100), 5).is_empty(), "a clock may be ahead by less than 5 s");
         assert!(check_gone(&gone(110, 101), 5)[0].contains("expires at 110"));
         let table =
             BTreeMap::from([("k".to_owned(), Item::new().with(EXPIRES_AT, Number::from(100u64)))]);

@@ -1,10 +1,11 @@
-//! Checks whether the history of one item is linearizable: whether there is an order of its operations in
-//! which each one sees the result of the previous ones, and which agrees with real time.
+//! The checker of linearizability. The history of an item is linearizable if its operations have an
+//! order that agrees with real time, and in which each operation sees the result of the previous
+//! operations.
 //!
-//! The search is Wing and Gong's ("Testing and verifying concurrent objects", 1993) with Lowe's
-//! cache of visited configurations ("Testing for linearizability", 2017). The search is fast,
-//! because most steps have only one choice: every write stores a unique value, and every completed
-//! operation returns the state that it found (`ALL_OLD`).
+//! The search uses the algorithm of Wing and Gong ("Testing and verifying concurrent objects",
+//! 1993), with Lowe's cache of visited configurations ("Testing for linearizability", 2017). The
+//! search is fast, because most steps have only one choice: every write stores a unique value, and
+//! every completed operation returns the state that it found (`ALL_OLD`).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -26,7 +27,7 @@ pub struct Operation {
 /// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Leaves the item unchanged. A write whose condition failed counts as a read.
+    /// Reads the item. A write whose condition failed also counts as a read.
     Read,
     /// Stores a value that no other operation of the history stores.
     Write(u64),
@@ -39,17 +40,17 @@ pub enum Kind {
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// There is such an order.
+    /// The history is linearizable.
     Linearizable,
-    /// There is no such order.
+    /// The history is not linearizable.
     Violated,
     /// The search was abandoned, because there were too many configurations or too many concurrent
     /// operations.
     TooHard,
 }
 
-/// The number of words of the window. The window covers 512 operations, from the oldest one that is not in
-/// the order yet.
+/// The number of 64-bit words of the window. The window covers 512 operations, from the oldest
+/// operation that is not in the order yet.
 const WINDOW_WORDS: usize = 8;
 const WINDOW_OPERATIONS: usize = WINDOW_WORDS * 64;
 /// The maximum number of deletes of unknown outcome, which are indistinguishable because they store
@@ -69,7 +70,7 @@ struct Step {
 /// A configuration of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Configuration {
-    /// All steps before this one are in the order.
+    /// The index of the first step that is not in the order yet.
     prefix: usize,
     /// The steps from `prefix` on that are in the order, one bit each.
     window: [u64; WINDOW_WORDS],
@@ -83,7 +84,7 @@ impl Configuration {
         self.window.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
     }
 
-    /// Returns the configuration after adding one more step to the order.
+    /// Returns the configuration after one more step was added to the order.
     fn with(mut self, offset: usize, state: State) -> Self {
         if let Some(word) = self.window.get_mut(offset / 64) {
             *word |= 1 << (offset % 64);
@@ -132,7 +133,8 @@ pub fn check(operations: &[Operation], initial: State, budget: usize) -> Verdict
     Verdict::Violated
 }
 
-/// Returns the configurations that can follow this one; `None` if the window is too small for them.
+/// Returns the configurations that can follow this configuration; `None` if the window is too small
+/// for them.
 fn choices(steps: &[Step], deletes: &[u64], now: &Configuration) -> Option<Vec<Configuration>> {
     let mut found = Vec::new();
     // The order must respect real time: an operation precedes all operations that begin after its end.
@@ -201,8 +203,8 @@ fn arrange(operations: &[Operation]) -> (Vec<Step>, Vec<u64>) {
             (None, Kind::Delete) => deletes.push(*call),
         }
     }
-    // If the value of a conditional write was seen, the write was applied, so the write itself saw
-    // the value in its condition. Repeats until nothing changes.
+    // If the value of a conditional write was seen, the write was applied, so it saw the value in
+    // its condition. The loop repeats until no further value is found.
     loop {
         let before = unknown.len();
         unknown.retain(|(call, from, value)| {
@@ -222,8 +224,8 @@ fn arrange(operations: &[Operation]) -> (Vec<Step>, Vec<u64>) {
     (steps, deletes)
 }
 
-/// Returns the shortest prefix of a history that is still a violation, by the end of its last
-/// operation. The operations after that end are not needed to understand the violation.
+/// Returns the shortest prefix of a history, by the end of its last operation, that violates
+/// linearizability. Later operations are not needed to understand the violation.
 #[must_use]
 pub fn shortest_violation(
     operations: &[Operation],
@@ -284,29 +286,29 @@ mod tests {
         check_all(vec![
             ("nothing", vec![], Linearizable),
             (
-                "a read sees the write before",
+                "a read sees the earlier write",
                 vec![write.clone(), read(3, 4, Some(7))],
                 Linearizable,
             ),
             ("a stale read", vec![write.clone(), read(3, 4, None)], Violated),
             (
-                "a read at the same time may see either",
+                "a concurrent read may see either value",
                 vec![done(1, 4, None, Write(7)), read(2, 3, Some(7)), read(2, 6, None)],
                 Linearizable,
             ),
             (
-                "two reads one after the other do not go back",
+                "a later read does not see an older value",
                 vec![done(1, 9, None, Write(7)), read(2, 3, Some(7)), read(4, 5, None)],
                 Violated,
             ),
             ("a value that was never stored", vec![read(1, 2, Some(9))], Violated),
             (
-                "two writers over the same value",
+                "two writes replace the same value",
                 vec![write.clone(), done(3, 4, Some(7), Write(8)), done(5, 6, Some(7), Write(9))],
                 Violated,
             ),
             (
-                "a delete sees what it removes",
+                "a delete returns the value that it removes",
                 vec![write, done(3, 4, Some(7), Delete), read(5, 6, None)],
                 Linearizable,
             ),
@@ -320,14 +322,14 @@ mod tests {
         let write = done(1, 2, None, Write(7));
         let read = |call, end, seen| done(call, end, seen, Read);
         check_all(vec![
-            ("no operation saw it", vec![unknown(1, Write(7)), read(2, 3, None)], Linearizable),
+            ("no read sees the write", vec![unknown(1, Write(7)), read(2, 3, None)], Linearizable),
             (
-                "it takes effect late",
+                "the write takes effect late",
                 vec![unknown(1, Write(7)), read(2, 3, None), read(4, 5, Some(7))],
                 Linearizable,
             ),
             (
-                "it takes effect once",
+                "the write takes effect only once",
                 vec![unknown(1, Write(7)), done(2, 3, Some(7), Write(8)), read(4, 5, Some(7))],
                 Violated,
             ),
@@ -342,14 +344,14 @@ mod tests {
                 Linearizable,
             ),
             (
-                "one delete explains it once",
+                "one delete explains only one missing value",
                 vec![write, unknown(3, Delete), done(4, 5, None, Write(8)), read(6, 7, None)],
                 Violated,
             ),
         ]);
     }
 
-    /// Returns a correct history: that of `clients` concurrent clients on a real register.
+    /// Returns a correct history of `clients` concurrent clients that use a real register.
     fn honest(seed: u64, clients: usize, count: usize) -> Vec<Operation> {
         let mut random = SplitMix64::new(seed);
         let (mut clock, mut state, mut history) = (0, None, Vec::new());
@@ -394,7 +396,7 @@ mod tests {
         for seed in 0..60 {
             let mut history = honest(seed, 8, 600);
             assert_eq!(check(&history, None, BUDGET), Verdict::Linearizable, "seed {seed}");
-            // The last read is changed, so that it sees an early value that was overwritten long before.
+            // The last read is changed to see an early value that was overwritten long before.
             let old = history.iter().find_map(|operation| match operation.kind {
                 Kind::Write(value) if operation.seen.is_some() => Some(value),
                 _ => None,
@@ -415,7 +417,7 @@ mod tests {
         assert!(planted > 50, "{planted}");
     }
 
-    /// Tries every order. Operations of unknown outcome may also be left out.
+    /// Tries every order of the operations. Operations of unknown outcome may be omitted.
     fn brute_force(rest: &[Operation], state: State) -> bool {
         if rest.iter().all(|operation| operation.seen.is_none()) {
             return true;

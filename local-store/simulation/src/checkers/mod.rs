@@ -1,5 +1,5 @@
-//! The checkers. Each checker verifies one promise of the store against the observations. The checkers do not
-//! depend on the implementation of the store or on the origin of the history.
+//! The checkers. Each checker verifies one guarantee of the store against recorded observations.
+//! The checkers depend neither on the implementation of the store nor on the origin of the history.
 
 pub mod expiry;
 pub mod linearizability;
@@ -24,11 +24,11 @@ use crate::history::{Records, state_of};
 
 /// The maximum number of configurations that the search of one register's history visits.
 const SEARCH_BUDGET: usize = 2_000_000;
-/// The maximum number of violations that are kept for each checker. The first ones are enough for
-/// an analysis.
+/// The maximum number of violations that are kept for each checker. The first violations are enough
+/// for an analysis.
 const COMPLAINTS_MAX: usize = 5;
 
-/// A broken promise.
+/// A violation of a guarantee of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The checker that found the violation.
@@ -46,13 +46,13 @@ impl fmt::Display for Violation {
 /// The final state, observed after all activity has ended.
 #[derive(Debug, Default)]
 pub struct End {
-    /// The table from consistent reads, by key.
+    /// The items of the table by key, from consistent reads.
     pub table: BTreeMap<String, Item>,
-    /// The stream.
+    /// The shards of the stream, with their records.
     pub shards: Vec<ShardRecords>,
     /// The entries of the index over the attribute `owner`.
     pub index: Vec<Item>,
-    /// The entries of the index that was created during the run; `None` if there was none.
+    /// The entries of the index that was created during the run; `None` if no index was created.
     pub late_index: Option<Vec<Item>>,
     /// For each arc, every replica's state.
     pub replicas: Vec<Vec<(String, Dump)>>,
@@ -131,11 +131,11 @@ fn search(operations: &[Operation]) -> Option<String> {
                     Some((end, seen)) => {
                         format!("\n    {}..{end} {:?} saw {seen:?}", o.call, o.kind)
                     }
-                    None => format!("\n    {}.. {:?} outcome unknown", o.call, o.kind),
+                    None => format!("\n    {}.. {:?}: outcome unknown", o.call, o.kind),
                 })
                 .collect();
             Some(format!(
-                "no order explains its {} operations; the shortest prefix without an order has {} operations, the last of them:{}",
+                "no order explains the item's {} operations; the shortest prefix without an order has {} operations, the last of them:{}",
                 operations.len(),
                 short.len(),
                 lines.concat()

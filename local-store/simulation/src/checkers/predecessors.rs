@@ -2,14 +2,14 @@
 //! reappear after they were replaced, and lost acknowledged writes.
 //!
 //! The checks rely on two facts: each value is stored by only one operation, and each completed
-//! operation returns the value that it found. They find and name most defects directly.
+//! operation returns the value that it found. They find most defects and describe them directly.
 //! `linearizability` finds the remaining defects with a search.
 
 use std::collections::BTreeMap;
 
 use super::linearizability::{Kind, Operation, State};
 
-/// The known facts about the operation that stored a value.
+/// The known times of the operation that stored a value.
 struct Writer {
     call: u64,
     end: Option<u64>,
@@ -29,7 +29,7 @@ pub fn check(operations: &[Operation]) -> Vec<String> {
         .iter()
         .filter_map(|operation| match (operation.kind, operation.seen) {
             (Kind::WriteIf(asked, value), Some((end, seen))) if asked != seen => Some(format!(
-                "condition: {value}, acknowledged at {end}, was stored over {seen:?}, but its condition was {asked:?}"
+                "condition: the write of {value}, acknowledged at {end}, replaced {seen:?}, but its condition was {asked:?}"
             )),
             _ => None,
         })
@@ -81,10 +81,10 @@ fn stored(operation: &Operation) -> Option<State> {
     }
 }
 
-/// Finds stale reads: operations that saw an old value, although a newer one was acknowledged
+/// Finds stale reads: operations that saw an old value, although a newer value was acknowledged
 /// before they began.
 fn find_revivals(operations: &[Operation], writers: &BTreeMap<u64, Writer>) -> Vec<String> {
-    // For the end of each write: the latest beginning among the writes that had ended by then.
+    // For the end of each write, the latest start among the writes that had ended by that time.
     let mut ended: Vec<(u64, u64, u64)> =
         writers.iter().filter_map(|(value, w)| Some((w.end?, w.call, *value))).collect();
     ended.sort_unstable();
@@ -104,7 +104,7 @@ fn find_revivals(operations: &[Operation], writers: &BTreeMap<u64, Writer>) -> V
         };
         if *call > older && *newer != seen {
             wrong.push(format!(
-                "lost write: the operation from {} to {end} saw {seen}, acknowledged at {older}, although {newer} was stored and acknowledged after that and before it began",
+                "lost write: the operation from {} to {end} saw {seen}, acknowledged at {older}, although {newer} was stored and acknowledged after {seen} and before the operation began",
                 operation.call
             ));
         }
@@ -112,7 +112,8 @@ fn find_revivals(operations: &[Operation], writers: &BTreeMap<u64, Writer>) -> V
     wrong
 }
 
-/// Checks the final state, if no outcome is unknown: it must be the state that the last write left.
+/// Checks the final state if all outcomes are known: it must be the state that the last write
+/// stored.
 #[must_use]
 pub fn check_end(operations: &[Operation], found: State) -> Option<String> {
     if operations.iter().any(|operation| operation.seen.is_none() && operation.kind != Kind::Read) {

@@ -1,5 +1,6 @@
-//! Checks retention. After a day without requests, the stream has discarded its records and closed shards,
-//! and TTL has removed expired items and recorded this. Nothing else has changed.
+//! Checks retention. After a day without requests, the stream must have discarded its records and
+//! closed shards. TTL must have removed expired items, with stream records of the deletes. Nothing
+//! else may have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +9,7 @@ use model::{Item, StreamRecord};
 use super::stream::ShardRecords;
 use crate::request::KEY;
 
-/// Compares a table and its stream before and after more than a day.
+/// Compares the states of a table and its stream before and after more than a day.
 #[must_use]
 pub fn check(
     before: (&BTreeMap<String, Item>, &[ShardRecords]),
@@ -27,7 +28,7 @@ pub fn check(
     for found in still {
         if closed.contains(found.shard.id.as_str()) {
             wrong.push(format!(
-                "{}: the shard was closed a day ago, but still exists",
+                "{}: the shard was closed more than a day ago, but still exists",
                 found.shard.id
             ));
         }
@@ -37,18 +38,16 @@ pub fn check(
             if old.contains(&place) {
                 wrong.push(format!("{what}: the record is older than a day"));
             } else if !record.is_time_to_live() || record.old_image.as_ref() != table.get(key) {
-                wrong.push(format!(
-                    "{what}: the record is of a change that no client and no TTL made"
-                ));
+                wrong.push(format!("{what}: neither a client nor TTL made the record's change"));
             } else if removed.insert(key, record).is_some() {
-                wrong.push(format!("{what}: it was removed twice"));
+                wrong.push(format!("{what}: the item was removed twice"));
             }
         }
     }
     for (key, item) in table {
         match (left.get(key), removed.get(key.as_str())) {
-            (None, None) => wrong.push(format!("{key}: it was removed without a record")),
-            (Some(_), Some(_)) => wrong.push(format!("{key}: it was removed, but still exists")),
+            (None, None) => wrong.push(format!("{key}: removed without a stream record")),
+            (Some(_), Some(_)) => wrong.push(format!("{key}: removed, but still exists")),
             (Some(now), None) if now != item => wrong.push(format!("{key}: the item has changed")),
             _ => {}
         }
@@ -133,13 +132,13 @@ mod tests {
         let by_user = |state: &mut State| state.1[1].records[0].user_identity = None;
         let cases: [(&Plant, &str); 8] = [
             (&old, "older than a day"),
-            (&closed, "closed a day ago"),
-            (&silent, "without a record"),
+            (&closed, "closed more than a day ago"),
+            (&silent, "without a stream record"),
             (&twice, "removed twice"),
             (&kept, "removed, but still exists"),
             (&other, "has changed"),
             (&new, "never written"),
-            (&by_user, "no client and no TTL made"),
+            (&by_user, "neither a client nor TTL made"),
         ];
         for (plant, expected) in cases {
             let found = complaints(plant);

@@ -1,13 +1,14 @@
-//! Checks whether transactions are serializable: whether there is one order of all transactions and single
-//! operations in which each one sees the result of the previous ones.
+//! The checker of serializability. Transactions are serializable if all transactions and single
+//! operations have an order in which each of them sees the result of the previous ones.
 //!
-//! The check needs only what clients saw: the item versions that each operation read and wrote, and
-//! the order of each item's versions, which its stream records show. These give dependencies
-//! between operations (Adya, "Weak consistency", 1999): the first wrote what the second read (wr),
-//! the second replaced what the first wrote (ww), or the second replaced what the first had read
-//! (rw). Such an order exists exactly if the dependencies have no cycle. Operations on one item are
-//! also linearizable: if one ended before another began, it comes first (rt). Real time implies no
-//! order between operations on different items.
+//! The check needs only observations of clients: the item versions that each operation read and
+//! wrote, and the order of each item's versions, from its stream records. They give dependencies
+//! between two operations (Adya, "Weak consistency", 1999): the second read a version that the
+//! first wrote (wr), the second replaced a version that the first wrote (ww), or the second
+//! replaced a version that the first read (rw). Such an order exists exactly if the dependencies
+//! have no cycle. Operations on one item are also linearizable: an operation that ended before
+//! another operation began precedes it (rt). Real time implies no order between operations on
+//! different items.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -60,7 +61,7 @@ impl EdgeReason {
 #[must_use]
 pub fn check(transactions: &[Transaction], versions: &Versions) -> Vec<String> {
     let mut wrong = Vec::new();
-    // An operation of unknown outcome was applied if the final state contains any of its writes.
+    // An operation of unknown outcome was applied if any of its writes is in the versions.
     let there = |(key, id): &(String, u64)| versions.get(key).is_some_and(|v| v.contains(id));
     let made: Vec<&Transaction> = transactions
         .iter()
@@ -184,11 +185,11 @@ fn order_by_time(
     }
 }
 
-/// Returns a shortest cycle through some node that is in a cycle: its nodes, each with the kind of
-/// its edge to the next node.
+/// Returns a shortest cycle through one of the nodes that are in a cycle. The result contains the
+/// cycle's nodes, each with the kind of its edge to the next node.
 fn find_cycle(graph: &[Vec<Edge>]) -> Option<Vec<(usize, EdgeReason)>> {
-    // A node without incoming edges is in no cycle. Removes such nodes repeatedly, until only nodes
-    // that may be in cycles are left.
+    // A node without incoming edges is in no cycle. Such nodes are removed repeatedly, until only
+    // nodes remain that may be in cycles.
     let mut incoming = vec![0_usize; graph.len()];
     for edge in graph.iter().flatten() {
         if let Some(count) = incoming.get_mut(edge.to) {
@@ -248,7 +249,7 @@ fn shortest_way_back(
 }
 
 fn describe(made: &[&Transaction], cycle: &[(usize, EdgeReason)]) -> String {
-    // The text omits the nodes that are points in time.
+    // The description omits the nodes that are points in time.
     let steps: Vec<String> = cycle
         .iter()
         .filter_map(|(place, why)| Some((made.get(*place)?, why)))
@@ -318,7 +319,7 @@ mod tests {
                 Some("no order"),
             ),
             (
-                "later in time, earlier in order",
+                "the later transaction is earlier in the order",
                 vec![transaction((1, 2), &[], &[("a", 1)]), transaction((3, 4), &[], &[("a", 2)])],
                 versions(&[("a", &[2, 1])]),
                 Some("no order"),

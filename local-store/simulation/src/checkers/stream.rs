@@ -1,8 +1,8 @@
-//! The promise of the stream. It contains each committed change of an item exactly once, in the order of the
-//! item's changes, with the right images. A write that changes nothing has no record. A delete by TTL is
-//! marked as such and concerns an expired item.
+//! The checker of the stream. The stream must contain each committed change of an item exactly
+//! once, in the order of the item's changes, with the right images. A write that changes nothing
+//! has no record. A delete by TTL is marked as a delete by TTL and concerns an expired item.
 //!
-//! The checker verifies the whole final stream, and the records that readers saw during the run.
+//! The checker verifies the entire final stream, and the records that readers saw during the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::serializability::Versions;
 use crate::history::{Reading, WriteOutcome, state_of};
 use crate::request::{EXPIRES_AT, KEY, Shard};
 
-/// A shard with all its records, including those that were trimmed.
+/// A shard with all its records, including trimmed records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardRecords {
     /// The shard.
@@ -38,7 +38,8 @@ pub struct Facts<'a> {
     pub has_one_log: bool,
 }
 
-/// Checks the whole stream of a table. The stream was enabled from the beginning, and nothing was trimmed.
+/// Checks the entire stream of a table. The stream must have been enabled from the beginning, and
+/// no record may have been trimmed.
 #[must_use]
 pub fn check(shards: &[ShardRecords], facts: &Facts<'_>) -> Vec<String> {
     let mut wrong = check_shards(shards);
@@ -80,7 +81,7 @@ pub fn versions(shards: &[ShardRecords]) -> Versions {
     versions
 }
 
-/// Checks each shard by itself, and that it continues its parent.
+/// Checks each shard, and that the shard continues its parent.
 fn check_shards(shards: &[ShardRecords]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut seen: BTreeMap<&str, &Shard> = BTreeMap::new();
@@ -129,7 +130,7 @@ fn check_replay(
         shards.iter().map(|s| (s.shard.id.as_str(), s.shard.parent.as_deref())).collect();
     let descends = |from: &str, to: &str| {
         let mut place = Some(to);
-        // Bounds the loop: a chain of parents is not longer than the number of shards.
+        // The loop is bounded, because a chain of parents is not longer than the number of shards.
         for _ in 0..=shards.len() {
             match place {
                 Some(id) if id == from => return true,
@@ -148,13 +149,13 @@ fn check_replay(
             items.get(&key).map_or((None, None), |(item, shard)| (item.as_ref(), Some(*shard)));
         if before != record.old_image.as_ref() {
             wrong.push(format!(
-                "{key} at {number}: the old image {} differs from what the previous record left, {}",
+                "{key} at {number}: the old image {} differs from the previous record's new image {}",
                 show(record.old_image.as_ref()),
                 show(before)
             ));
         }
         if record.old_image == record.new_image {
-            wrong.push(format!("{key} at {number}: a record of a write that changed nothing"));
+            wrong.push(format!("{key} at {number}: the record's write changed nothing"));
         }
         let name = match (&record.old_image, &record.new_image) {
             (None, _) => EventName::Insert,
@@ -219,7 +220,7 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
                 match known.or_else(|| asked.iter().position(|(fate, _)| *fate == WriteOutcome::Unknown)) {
                     Some(place) => drop(asked.swap_remove(place)),
                     None => wrong.push(format!(
-                        "{key} at {number}: {old:?} was removed, not by TTL, and no client deleted it"
+                        "{key} at {number}: {old:?} was removed, but neither TTL nor a client deleted it"
                     )),
                 }
             }
@@ -253,12 +254,12 @@ fn check_time_to_live(record: &StreamRecord, latest_seconds: u64) -> Option<Stri
     let created = record.approximate_creation_seconds?;
     if created > latest_seconds {
         return Some(format!(
-            "{key} at {number}: created at {created}, but the time is at most {latest_seconds}"
+            "{key} at {number}: the record was created at {created}, after the latest time {latest_seconds}"
         ));
     }
     record.user_identity.as_ref()?;
     if !record.is_time_to_live() {
-        return Some(format!("{key} at {number}: a record of TTL that is not a delete"));
+        return Some(format!("{key} at {number}: a record of TTL must be a delete"));
     }
     let expires_at =
         record.old_image.as_ref()?.get(EXPIRES_AT).and_then(|value| value.as_number()?.to_u64());
@@ -290,7 +291,7 @@ pub fn check_reading(reading: &Reading, shards: &[ShardRecords]) -> Option<Strin
         }
         Some(place) if place > 0 && reading.from_beginning => {
             return Some(format!(
-                "{}: a reader from the beginning missed {place} records",
+                "{}: a reader that started at the beginning missed {place} records",
                 reading.shard
             ));
         }
@@ -302,7 +303,7 @@ pub fn check_reading(reading: &Reading, shards: &[ShardRecords]) -> Option<Strin
             Some(there) if there == record => {}
             there => {
                 return Some(format!(
-                    "{}: a reader read {} where the shard has {:?}",
+                    "{}: a reader read {}, but the shard has {:?} at this position",
                     reading.shard,
                     record.sequence_number,
                     there.map(|record| record.sequence_number.as_str())

@@ -1,4 +1,4 @@
-//! Tests of the stream's checker. It must accept a correct stream, and name each planted defect.
+//! Tests of the stream's checker. It must accept a correct stream, and report each planted defect.
 
 use std::collections::BTreeMap;
 
@@ -111,7 +111,7 @@ fn planted_defects_are_named() {
             let again = record(8, "a", Some(item("a", 9)), Some(item("a", 2)));
             c.shards[1].records.push(again);
         }),
-        ("differs from what the previous record left", |c| {
+        ("differs from the previous record's new image", |c| {
             c.shards[1].records[0].old_image = Some(item("a", 9));
         }),
         ("changed nothing", |c| {
@@ -135,7 +135,7 @@ fn planted_defects_are_named() {
         ("the write 2 was refused", |c| {
             c.writes.insert(2, ("a".to_owned(), WriteOutcome::NotApplied));
         }),
-        ("not by TTL, and no client", |c| c.shards[1].records[2].user_identity = None),
+        ("neither TTL nor a client deleted it", |c| c.shards[1].records[2].user_identity = None),
         ("TTL removed at 1000 an item that expires at Some(1900)", |c| {
             let extended = item("c", 4).with(EXPIRES_AT, Number::from(1900u64));
             c.shards[0].records[2].new_image = Some(extended.clone());
@@ -179,7 +179,7 @@ fn readers_read_contiguous_records() {
     let lost = [record(9, "a", None, Some(item("a", 9)))];
     for (planted, text) in [
         (reading(true, &all[1..]), "missed 1 records"),
-        (reading(true, &gap), "where the shard has"),
+        (reading(true, &gap), "but the shard has"),
         (reading(false, &lost), "no longer in the shard"),
         (Reading { shard: "s9".to_owned(), ..reading(true, all) }, "not in the final list"),
     ] {

@@ -1,4 +1,4 @@
-//! Checks that no money is created or lost, and that every vote is counted once.
+//! Checkers of totals: no money is created or lost, and every vote is counted once.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::history::{Sum, Votes};
 /// The attribute of a counter slot to which votes add.
 pub const COUNT: &str = "n";
 
-/// Checks each sum that a client read against the expected one.
+/// Checks each sum that a client read against the expected sum.
 #[must_use]
 pub fn check_sums(sums: &[Sum], expected: &BTreeMap<&'static str, i128>) -> Vec<String> {
     sums.iter()

@@ -11,17 +11,17 @@ use crate::checkers::Violation;
 use crate::checkers::stream::ShardRecords;
 use crate::request::{Answer, Endpoint, Request, Start};
 
-/// A time longer than the lifetime of an iterator.
+/// A time in milliseconds that is longer than the lifetime of an iterator.
 const ITERATOR_LIFE_MS: u64 = 16 * 60 * 1_000;
-/// A time longer than the retention of records.
+/// A time in milliseconds that is longer than the retention of stream records.
 const RETENTION_MS: u64 = 25 * 60 * 60 * 1_000;
 /// The maximum number of checks whether the records have been trimmed. The next constant is the pause between
 /// two checks.
 const CHECKS_MAX: usize = 150;
 const CHECK_PAUSE: Duration = Duration::from_millis(200);
 
-/// Advances the time of an idle store with these stream records. Returns a description of everything that
-/// should have expired but did not.
+/// Advances the time of an idle store that has these stream records. Returns descriptions of the
+/// iterators and records that should have expired but did not.
 ///
 /// # Errors
 /// A request to the store fails.
@@ -45,10 +45,10 @@ pub async fn pass(
     if (status, error_name(&answer)) != (400, "ExpiredIteratorException") {
         wrong.push(format!("an expired iterator got {status}: {answer}"));
     }
-    // The iterator has expired, but the position that it stood for is still valid.
+    // The iterator has expired, but a new iterator at its position must be valid.
     let page = records(endpoint, shard, place.clone()).await?;
     if page.first().map(String::as_str) != Some(first) {
-        wrong.push(format!("a new iterator at {first} reads {:?}", page.first()));
+        wrong.push(format!("a new iterator at {first} first reads {:?}", page.first()));
     }
     cluster.advance_clock(RETENTION_MS).await?;
     let mut left = 0;
@@ -67,7 +67,7 @@ pub async fn pass(
         tokio::time::sleep(CHECK_PAUSE).await;
     }
     if left > 0 {
-        wrong.push(format!("at least {left} records are left after {RETENTION_MS} ms"));
+        wrong.push(format!("at least {left} records still exist after {RETENTION_MS} ms"));
     }
     Ok(wrong.into_iter().map(|what| Violation { checker: "retention", what }).collect())
 }
@@ -89,7 +89,7 @@ async fn records(
         Ok(Answer::Records(page, _)) => {
             Ok(page.iter().map(|record| record.sequence_number.as_str().to_owned()).collect())
         }
-        Ok(other) => Err(format!("a read of a shard returned {other:?}")),
+        Ok(other) => Err(format!("a read of a stream shard returned {other:?}")),
         Err(crate::request::Failure::Refused(reason))
             if reason.contains("ResourceNotFoundException") =>
         {

@@ -19,22 +19,22 @@ use super::wire::{Addresses, admin};
 
 /// The number of processes of a store with one process for each node.
 const PROCESSES: usize = 3;
-/// The range of ports at which the processes of a store listen for their peers.
+/// The range of ports on which the processes of a store listen for their peers.
 const PEER_PORTS: Range<u16> = 21_000..31_000;
 /// The pause between two checks of a recovering store.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
-/// The maximum time until the store must have recovered completely.
+/// The maximum time until the store has recovered completely.
 const HEAL_MAX: Duration = Duration::from_secs(60);
 
 /// A running store.
 pub struct Cluster {
-    /// The addresses of its processes for clients.
+    /// The addresses of the processes for clients.
     pub addresses: Addresses,
-    /// The number of arcs of its ring. Each arc is a group with its own leader.
+    /// The number of arcs of the store's ring. Each arc is a group with its own leader.
     arcs: usize,
     launches: Vec<Launch>,
     processes: Vec<Option<Process>>,
-    /// The proxies from one process to another, by their positions.
+    /// The proxies, by the positions of the source and the target process.
     proxies: BTreeMap<(usize, usize), Proxy>,
 }
 
@@ -117,7 +117,7 @@ impl Cluster {
         self.launches.len()
     }
 
-    /// Returns the number of arcs of its ring.
+    /// Returns the number of arcs of the store's ring.
     #[must_use]
     pub fn arcs(&self) -> usize {
         self.arcs
@@ -154,7 +154,7 @@ impl Cluster {
     /// Checks that every process that was started is running.
     ///
     /// # Errors
-    /// A process has ended by itself. The error contains its output.
+    /// A process has ended without being killed. The error contains its output.
     pub fn check_that_all_run(&mut self) -> Result<(), String> {
         self.processes.iter_mut().flatten().try_for_each(Process::check_that_it_runs)
     }
@@ -193,7 +193,7 @@ impl Cluster {
         }
     }
 
-    /// Cuts or opens the connections between a process and all others.
+    /// Cuts or opens the connections between a process and all other processes.
     pub fn cut_off(&self, place: usize, way: LinkState) {
         for ((from, to), proxy) in &self.proxies {
             if *from == place || *to == place {
@@ -219,7 +219,8 @@ impl Cluster {
         self.node_folder(place).with_extension("set-aside-1")
     }
 
-    /// Removes the directory that was set aside. The store does not rebuild a node with several of them.
+    /// Removes the directory that was set aside. The store does not rebuild a node that has several
+    /// set-aside directories.
     ///
     /// # Errors
     /// The directory cannot be removed.
@@ -228,8 +229,8 @@ impl Cluster {
         std::fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))
     }
 
-    /// Publishes the addresses of the running processes to the clients. A process that restarted itself
-    /// because of damage has another one.
+    /// Publishes the addresses of the running processes to the clients. A process that restarted
+    /// itself because of damage has a new address.
     pub fn find_addresses(&self) {
         for (known, process) in self.known().iter_mut().zip(&self.processes) {
             if let Some(process) = process {
@@ -244,14 +245,15 @@ impl Cluster {
         self.known().get(place).copied().flatten()
     }
 
-    /// Returns the status of the store from a process; `None` if it does not answer.
+    /// Returns the status of the store, as a process reports it; `None` if the process does not
+    /// answer.
     async fn status(&self, place: usize) -> Option<Value> {
         let address = self.address(place)?;
         admin(address, "GET", "/_weir/status", "").await
     }
 
-    /// Returns the position of the process that leads the first arc. Returns `None` until every arc has a
-    /// leader that the processes know. Ignores the process `without`.
+    /// Returns the position of the process that leads the first arc. Returns `None` while an arc
+    /// has no known leader. Ignores the process `without`.
     pub async fn leader(&self, without: Option<usize>) -> Option<usize> {
         for place in (0..self.size()).filter(|place| Some(*place) != without) {
             let Some(status) = self.status(place).await else { continue };
@@ -267,7 +269,7 @@ impl Cluster {
     /// Waits until every node votes and is up to date again.
     ///
     /// # Errors
-    /// This takes too long.
+    /// The recovery takes too long.
     pub async fn wait_until_whole(&self) -> Result<(), String> {
         let begun = Instant::now();
         let mut last = None;
@@ -286,7 +288,7 @@ impl Cluster {
     /// Advances the store's clock.
     ///
     /// # Errors
-    /// The store does not advance its clock.
+    /// The store rejects the advance of its clock.
     pub async fn advance_clock(&self, millis: u64) -> Result<(), String> {
         let address = self.known().first().copied().flatten().ok_or("no process")?;
         let body = format!("{{\"advance_ms\":{millis}}}");

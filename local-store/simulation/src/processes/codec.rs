@@ -1,4 +1,4 @@
-//! Encodes requests as DynamoDB's JSON, and decodes answers.
+//! The encoding of requests as DynamoDB's JSON, and the decoding of answers.
 
 use model::json::{item_from_str, item_to_string};
 use model::{EventName, Item, StreamRecord, StreamViewType, UserIdentity};
@@ -16,7 +16,7 @@ pub(crate) fn to_item(value: &Value) -> Result<Item, Failure> {
     item_from_str(&value.to_string()).map_err(|error| Failure::Defect(error.to_string()))
 }
 
-/// Decodes an optional member that is an item.
+/// Decodes the optional item under a member of a JSON object.
 pub(crate) fn member(value: &Value, name: &str) -> Result<Option<Item>, Failure> {
     value.get(name).map(to_item).transpose()
 }
@@ -81,7 +81,7 @@ pub(crate) fn shard(value: &Value) -> Option<Shard> {
 
 /// Decodes a record of `GetRecords`.
 pub(crate) fn record(value: &Value) -> Result<StreamRecord, Failure> {
-    let missing = || Failure::Defect(format!("a stream record lacks a member: {value}"));
+    let missing = || Failure::Defect(format!("a stream record lacks a required field: {value}"));
     let text =
         |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     let change = value.get("dynamodb").ok_or_else(missing)?;

@@ -1,7 +1,9 @@
-//! Damages a file of a node that is down, as a disk that loses a bit does, and reads what the file contains.
+//! Damage of a file of a node that is down, like a disk that flips a bit, and reads that find the
+//! damage.
 //!
-//! The clients of the checkers write little, which a node keeps in memory. So the store gets a second table,
-//! whose large items are in files of every node. Each read of this table is checked.
+//! The clients of the checkers write so little data that a node keeps it in memory. Therefore the
+//! store gets a second table, whose large items are in files of every node. Each read of this table
+//! is checked.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -18,11 +20,11 @@ use super::wire::WireEndpoint;
 
 /// The name of the table with large items.
 const LARGE: &str = "large";
-/// The number of its items for each arc, and their size in bytes. A state keeps 16 MB in memory, and each
-/// item counts twice because of its stream record.
+/// The number of the table's items for each arc. The next constant is their size in bytes. A state
+/// keeps 16 MB in memory, and each item counts twice because of its stream record.
 const ITEMS_PER_ARC: usize = 40;
 const ITEM_BYTES: usize = 300_000;
-/// The number of times that a write is sent.
+/// The maximum number of times that a write is sent.
 const TRIES: usize = 10;
 /// The maximum time until a node has written its files, and until damage is found.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -131,8 +133,8 @@ pub async fn wait_for_file(node: &Path, files: Files) -> Result<(), String> {
     Ok(())
 }
 
-/// Flips a bit in the middle of the largest file of a node that does not run. The background verification of
-/// the node becomes due, as if the last one were a day old.
+/// Flips a bit in the middle of the largest file of a node that does not run. The background
+/// verification of the node becomes due, as if the last verification were a day old.
 ///
 /// # Errors
 /// There is no such file, or it cannot be changed.
@@ -164,7 +166,7 @@ fn flip_middle(file: &mut File) -> std::io::Result<()> {
 /// Reads the large items or their stream records from a node until the node was set aside.
 ///
 /// # Errors
-/// The damage was not found in time, or an item was answered with another value.
+/// The damage was not found in time, or a read returned a wrong value.
 pub async fn read_until_set_aside(
     cluster: &Cluster,
     victim: usize,
@@ -184,7 +186,7 @@ pub async fn read_until_set_aside(
     Ok(())
 }
 
-/// Reads until the end, or until the node fails, and checks what it answered.
+/// Reads all large items or records, until the node fails, and checks the answers.
 async fn read(address: SocketAddr, files: Files) -> Result<(), String> {
     let only = Arc::new(Mutex::new(vec![Some(address)]));
     let endpoint = WireEndpoint::new(&only, 0);
@@ -255,6 +257,6 @@ fn check(item: &Value) -> Result<(), String> {
     let key = text("/p/N").and_then(|key| key.parse().ok());
     match key {
         Some(key) if text("/v/S") == Some(&*value(key)) => Ok(()),
-        _ => Err(format!("the large item {key:?} was answered with another value")),
+        _ => Err(format!("a read of the large item {key:?} returned a wrong value")),
     }
 }

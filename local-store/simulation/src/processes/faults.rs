@@ -1,4 +1,4 @@
-//! Injects faults into a store under load, and measures the time that the store takes to recover.
+//! Injection of faults into a store under load, and measurement of the recovery times.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -21,13 +21,13 @@ const WRITE_MAX: Duration = Duration::from_secs(20);
 /// One kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// `kill -9` of one process. In every second case it is the leader.
+    /// `kill -9` of one process. In every second case, this process is the leader.
     KillOne,
-    /// `kill -9` of all processes at once.
+    /// `kill -9` of all processes at the same time.
     KillAll,
-    /// A pause of one process (`SIGSTOP`). In every second case it is the leader.
+    /// A pause of one process (`SIGSTOP`). In every second case, this process is the leader.
     Pause,
-    /// A temporary partition of one process. In every second case it is the leader.
+    /// A temporary partition of one process. In every second case, this process is the leader.
     CutOff,
     /// `kill -9` of one process, and the loss of its disk.
     Wipe,
@@ -68,8 +68,8 @@ pub async fn start_under_kills(
     for _ in 0..FIRST_STARTS {
         cluster.spawn_missing()?;
         tokio::time::sleep(Duration::from_millis(random.next_u64() % FIRST_START_MS)).await;
-        // Must be checked before the next kill, which would hide that a process ended by itself
-        // because of the state that an earlier kill had left.
+        // This check must precede the next kill. A kill would hide that a process ended by itself,
+        // because of the state after an earlier kill.
         cluster.check_that_all_run()?;
         let victim = random.up_to(cluster.size() - 1);
         let all = 0..cluster.size();
@@ -85,8 +85,8 @@ pub async fn start_under_kills(
     Ok(Recovery { leader, write: begun.elapsed() })
 }
 
-/// The number of items to write if there are several arcs. With so many, each arc has to accept at
-/// least one write.
+/// The number of items to write if there are several arcs. With this number of items, each arc must
+/// accept at least one write.
 const PROBES: usize = 8;
 
 /// The recovery times after a fault.

@@ -1,4 +1,4 @@
-//! Starts, kills and pauses the real binary.
+//! A process of the real binary, which can be started, killed and paused.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ pub struct Launch {
     pub binary: PathBuf,
     /// The data directory.
     pub data: PathBuf,
-    /// The file for its output.
+    /// The file for the output of the process.
     pub log: PathBuf,
     /// The other arguments.
     pub arguments: Vec<String>,
@@ -63,13 +63,14 @@ impl Process {
             if ended.is_some() || self.begun.elapsed() > START_MAX {
                 self.kill();
                 let said = std::fs::read_to_string(&self.log).unwrap_or_default();
-                return Err(format!("the store does not listen ({ended:?}); its output: {said}"));
+                return Err(format!("the store does not start ({ended:?}); its output: {said}"));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Returns the last address that the process reported. A process that restarted itself has another one.
+    /// Returns the last address that the process reported. A process that restarted itself has a
+    /// new address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         let said = std::fs::read_to_string(&self.log).ok()?;
@@ -80,7 +81,7 @@ impl Process {
     /// Checks that the process is running.
     ///
     /// # Errors
-    /// The process has ended by itself. The error contains its output.
+    /// The process has ended without being killed. The error contains its output.
     pub fn check_that_it_runs(&mut self) -> Result<(), String> {
         match self.child.try_wait().map_err(|error| error.to_string())? {
             None => Ok(()),
@@ -118,7 +119,7 @@ impl Drop for Process {
 /// Returns the path of `local-store`: `named` if given, otherwise next to this binary.
 ///
 /// # Errors
-/// The binary does not exist. The error says what to do.
+/// The binary does not exist. The error message explains what to do.
 pub fn find_binary(named: Option<PathBuf>) -> Result<PathBuf, String> {
     let beside = || std::env::current_exe().ok().map(|own| own.with_file_name("local-store"));
     let binary = named.or_else(beside).unwrap_or_default();

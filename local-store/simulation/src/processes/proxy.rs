@@ -1,6 +1,6 @@
 //! A proxy for a node's peer port, so that the connection from one node to another can be cut.
 //!
-//! A cut connection either breaks at once, as when a process ends, or becomes silent, as when a
+//! A cut connection either breaks immediately, as when a process ends, or becomes silent, as when a
 //! cable is pulled. In a silent connection, bytes wait until the connection is restored or closed.
 
 use std::net::SocketAddr;
@@ -15,9 +15,9 @@ use tokio::task::JoinHandle;
 /// The state of a proxied connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// Open.
+    /// Connections are open.
     Open,
-    /// Connections break, and new ones are refused.
+    /// Connections break, and new connections are refused.
     Broken,
     /// Connections stay open, but no bytes pass in either direction.
     Silent,

@@ -1,5 +1,5 @@
-//! Rounds of fault injection. Each round injects faults into a new store under load, and then checks the
-//! clients' history, the whole table and the whole stream.
+//! Rounds of fault injection. Each round injects faults into a new store under load, and then
+//! checks the clients' history, the entire table and the entire stream.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,8 +44,8 @@ const EXPIRY_WAIT: Duration = Duration::from_secs(3);
 /// two checks.
 const INDEX_CHECKS_MAX: usize = 100;
 const INDEX_CHECK_PAUSE: Duration = Duration::from_millis(100);
-/// The number of times that a table may change while it is read. Each change means that recovery
-/// has finished the abandoned transactions of a coordinator.
+/// The number of times that a table may change while it is read. A change means that recovery has
+/// finished an abandoned transaction of a killed coordinator.
 const READS_MAX: usize = 10;
 
 /// The number of faults of each kind.
@@ -83,7 +83,8 @@ pub struct Settings {
 /// The result of all rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// The numbers of acknowledged, refused and unknown requests.
+    /// The numbers of acknowledged requests, of refused requests, and of requests with an unknown
+    /// outcome.
     pub requests: [u64; 3],
     /// The number of checked stream records.
     pub stream_records: u64,
@@ -181,7 +182,7 @@ fn plan(settings: &Settings) -> (Vec<Round>, Vec<Round>) {
         faults.chunks(size).enumerate().map(round).collect()
     };
     let embedded = divide(&vec![Fault::KillAll; counts.embedded], EMBEDDED);
-    // Only the rounds with damage write large items, because only these need files on disk.
+    // Only the rounds with damage write large items, because only these rounds need files on disk.
     let processes = divide(&faults, "processes");
     (embedded, processes.into_iter().chain(divide(&damages, "damage")).collect())
 }
@@ -343,9 +344,8 @@ async fn create_table(endpoint: &WireEndpoint) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads everything that a client can read of an idle store. The transaction of a killed
-/// coordinator is finished some seconds later, so the read is repeated if the table changed in the
-/// meantime.
+/// Reads all data that a client can read from an idle store. The recovery of a killed coordinator's
+/// transaction takes some seconds, so the read is repeated if the table changed in the meantime.
 async fn collect(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> {
     // Expired items must be deleted before the table is read.
     tokio::time::sleep(EXPIRY_WAIT).await;

@@ -1,5 +1,5 @@
-//! A client of DynamoDB's protocol. The client opens a socket for each request, so that a broken connection
-//! has a clear meaning: either nothing was sent, or the outcome is unknown.
+//! A client of DynamoDB's protocol. The client opens a socket for each request. Therefore a broken
+//! connection has a clear meaning: either the request was not sent, or its outcome is unknown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The time-out of a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The current addresses of the nodes. A process has another port after a restart.
+/// The current addresses of the nodes. A process has a new port after a restart.
 pub type Addresses = Arc<Mutex<Vec<Option<SocketAddr>>>>;
 
 /// The endpoint of one client. Each request goes to a random node.
@@ -69,7 +69,7 @@ impl WireEndpoint {
         let mut stream = match connected {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(refused(&error.to_string())),
-            Err(_) => return Err(refused("no connection in time")),
+            Err(_) => return Err(refused("connecting timed out")),
         };
         let answered = tokio::time::timeout(TIMEOUT, exchange(&mut stream, target, body)).await;
         let text = match answered {
@@ -326,8 +326,8 @@ fn refusal(answer: &Value) -> Failure {
         | "TransactionConflictException"
         | "TransactionInProgressException"
         | "ExpiredIteratorException" => Failure::Refused(answer.to_string()),
-        // If there is a conflict in addition to a failed condition, the condition may hold once the
-        // conflicting transaction has ended.
+        // If a transaction has both a conflict and a failed condition, the condition may hold after
+        // the conflicting transaction has ended.
         "TransactionCanceledException"
             if has_reasons_among(
                 answer,

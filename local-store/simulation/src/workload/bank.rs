@@ -1,6 +1,6 @@
-//! Moves money between accounts. Accounts of the first kind are items, which transactions change. Accounts of
-//! the second kind are attributes of one ledger, which conditional updates change. The sums must stay
-//! constant.
+//! Clients that move money between accounts. Accounts of the first kind are items, which
+//! transactions change. Accounts of the second kind are attributes of one ledger, which conditional
+//! updates change. The sums must stay constant.
 
 use model::Item;
 

@@ -1,6 +1,6 @@
-//! Votes in the slots of a counter, in two ways. The outcome of an `ADD` may stay unknown. A
-//! transaction with a token is retried until its outcome is known, and must then have counted
-//! exactly once.
+//! Clients that vote in the slots of a counter, in two ways. The outcome of an `ADD` may stay
+//! unknown. A transaction with a token is retried until its outcome is known, and its vote must
+//! then be counted exactly once.
 
 use super::{Client, number, update};
 use crate::checkers::totals::COUNT;

@@ -1,9 +1,9 @@
-//! Writes items that expire soon, and sometimes extends their expiry time at the last moment. Each
-//! key is used by only one client, so the client knows when its items expire. A write of unknown
-//! outcome may be applied at any later time, so the client stops using its key.
+//! Clients that write items which expire soon, and sometimes extend their expiry time at the last
+//! moment. Each key is used by only one client, so the client knows when its items expire. A write
+//! of unknown outcome may be applied at any later time, so the client stops using its key.
 //!
-//! Every write gives the item a new, unique owner, so that an index entry that is wrong because of
-//! a late change stays visible until the check.
+//! Every write gives the item a new, unique owner. Therefore an index entry that is wrong because
+//! of a late change remains wrong until the check.
 
 use super::{Client, item, number, update, write};
 use crate::history::WriteOutcome;
@@ -11,7 +11,7 @@ use crate::request::{Answer, Change, EXPIRES_AT, Endpoint, Expression, KEY, OWNE
 
 /// The number of keys of one client.
 const KEYS: usize = 4;
-/// The maximum life of an item in seconds. The minimum is 2.
+/// The maximum lifetime of an item in seconds. The minimum is 2.
 const LIFE_SECONDS: u64 = 9;
 
 /// Runs until the signal to end. `name` is unique to this client.

@@ -23,9 +23,9 @@ use crate::request::{
 /// The signals that pause or end all clients.
 #[derive(Debug, Default)]
 pub struct Signals {
-    /// The signal to pause. While it is set, clients send nothing.
+    /// The signal to pause. While it is set, clients send no requests.
     pub pause: AtomicBool,
-    /// The signal to end. Once it is set, clients end.
+    /// The signal to end. When it is set, clients end.
     pub end: AtomicBool,
 }
 
@@ -33,7 +33,7 @@ pub struct Signals {
 pub struct Client<E> {
     /// The endpoint to which the client sends its requests.
     pub endpoint: E,
-    /// The recorder of its requests.
+    /// The recorder of the client's requests and answers.
     pub history: Arc<History>,
     /// The source of the client's random choices.
     pub random: SplitMix64,
@@ -127,7 +127,8 @@ impl<E: Endpoint> Client<E> {
     }
 }
 
-/// The maximum number of attempts of one transaction. A cluster heals long before the last attempt.
+/// The maximum number of attempts of one transaction. A cluster recovers long before the last
+/// attempt.
 const ATTEMPTS_MAX: usize = 200;
 /// The lifetime of a token in seconds: ten minutes, less one minute for clock skew.
 const TOKEN_SECONDS: u64 = 540;

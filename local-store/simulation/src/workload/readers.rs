@@ -1,4 +1,4 @@
-//! Readers of the stream. They begin at a random position, pause, and continue.
+//! Clients that read the stream. They begin at a random position, pause, and continue.
 
 use super::Client;
 use crate::history::Reading;

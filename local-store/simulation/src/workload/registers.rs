@@ -14,8 +14,8 @@ use crate::request::{
 const OWNERS: usize = 5;
 /// The number of items to which one request adds a number.
 const RAISED: usize = 4;
-/// The number of bits of the random number to be added. With so many bits the sums are unique, and
-/// thousands of them can be added before the value overflows.
+/// The number of bits of the random number to be added. With this number of bits the sums are
+/// unique, and thousands of numbers can be added before the sum overflows.
 const RAISE_BITS: u32 = 48;
 
 /// Runs until the signal to end.
@@ -96,7 +96,7 @@ async fn put<E: Endpoint>(
         Ok(Answer::ConditionFailed(found)) if expected.is_some() => {
             let state = state_of(found.as_ref());
             if Some(state) == expected {
-                let what = format!("{key}: a condition on {expected:?} failed, but holds");
+                let what = format!("{key}: a condition on {expected:?} failed, although it holds");
                 client.history.records().defects.push(what);
             }
             known.insert(key.to_owned(), state);
@@ -132,8 +132,9 @@ async fn delete<E: Endpoint>(client: &Client<E>, key: &str, known: &mut BTreeMap
     client.history.deleted(key, fate, seen.and_then(|(_, state)| state));
 }
 
-/// Adds the same number to several items in one request, on condition of their known numbers. This request
-/// tests that the log stores the common part of such writes only once.
+/// Adds the same number to several items in one request, on condition that they have their known
+/// numbers. The log stores the common part of these writes only once, as a delta encoding, which
+/// this request tests.
 async fn raise_each<E: Endpoint>(client: &mut Client<E>, known: &mut BTreeMap<String, State>) {
     let by = client.random.next_u64() >> (u64::BITS - RAISE_BITS) | 1;
     let held = known.iter().filter_map(|(key, state)| Some((key.clone(), (*state)?)));

@@ -1,5 +1,5 @@
-//! Clients that read several items at once, and then replace some of them on condition that the
-//! other items are unchanged. An isolation anomaly then shows as a cycle of dependencies.
+//! Clients that read several items in one request, and then replace some of them on condition that
+//! the other items are unchanged. The checker sees an isolation anomaly as a cycle of dependencies.
 
 use std::collections::BTreeMap;
 
@@ -88,8 +88,8 @@ async fn transact<E: Endpoint>(
             stored.push((key.clone(), id));
             Change::Put(item(&key, id))
         };
-        // An item whose state is unknown is replaced without a condition. So are some others, at
-        // random.
+        // An item whose state is unknown is replaced without a condition. Some other items, chosen
+        // at random, are also replaced without a condition.
         let is_asked = place < checked || (state.is_some() && client.choose(3) > 0);
         let condition = is_asked.then(|| still(state.unwrap_or_default()));
         if is_asked {

@@ -1,4 +1,5 @@
-//! Counts the faults that really occurred. A planned fault that had no effect has tested nothing.
+//! Counters of the faults that occurred. A planned fault without an effect is not counted, because
+//! it tests nothing.
 
 use std::collections::BTreeMap;
 
@@ -71,14 +72,14 @@ impl Coverage {
         }
     }
 
-    /// Returns the counts so far.
+    /// Returns the current counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.lock().clone()
     }
 }
 
-/// Returns the classes that must occur but did not.
+/// Returns the required classes that did not occur.
 #[must_use]
 pub fn missing(counts: &Counts, nodes: usize) -> Vec<&'static str> {
     let several = if nodes > 1 { SEVERAL_NODES.as_slice() } else { &[] };

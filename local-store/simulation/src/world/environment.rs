@@ -15,8 +15,8 @@ use super::coverage::Coverage;
 /// The store time at the beginning of every run.
 pub const START: EpochMillis = EpochMillis(1_800_000_000_000);
 
-/// Random choices for one purpose. Each purpose has its own sequence, so that additional choices
-/// for one purpose do not change those for others.
+/// Random choices for one purpose. Each purpose has its own sequence of random numbers, so that
+/// additional choices for one purpose do not change the choices for others.
 #[derive(Debug)]
 pub struct Dice(Mutex<SplitMix64>);
 
@@ -32,7 +32,7 @@ impl Dice {
         choose(&mut self.0.lock())
     }
 
-    /// Returns a random duration from `least` to `most` microseconds.
+    /// Returns a random duration from `least` to `most` microseconds, inclusive.
     pub fn micros(&self, least: u64, most: u64) -> Duration {
         let span = most.saturating_sub(least) + 1;
         Duration::from_micros(least + self.roll(SplitMix64::next_u64) % span)

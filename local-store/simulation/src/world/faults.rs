@@ -1,4 +1,4 @@
-//! Injects the planned faults.
+//! The injection of the planned faults.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -147,8 +147,8 @@ async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
     inject_link_fault(cluster, fault_of_links, lasting).await;
 }
 
-/// Damages a block of a state. Does nothing if another node has lost data, because the damage of
-/// two nodes can destroy acknowledged data.
+/// Damages a block of a state. Does nothing if another node has lost data, because damage of two
+/// nodes can destroy acknowledged data.
 fn damage_state(cluster: &Cluster, node: usize, place: usize) {
     if cluster.is_whole()
         && let Some(machinery) = cluster.machinery(node)
@@ -157,8 +157,8 @@ fn damage_state(cluster: &Cluster, node: usize, place: usize) {
     }
 }
 
-/// Removes or damages the data of a node. Does nothing unless all other nodes have their data, because no
-/// store survives the loss of a majority.
+/// Removes or damages the data of a node. Does nothing if another node lacks data, because no store
+/// survives the loss of a majority.
 async fn lose_data(cluster: &Cluster, node: usize, all: bool, lasting: Duration) {
     if !cluster.is_whole() {
         return;
@@ -246,8 +246,8 @@ async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, las
     }
 }
 
-/// Waits until a node coordinates a transaction over several arcs, and then for `steps`. Checks
-/// that the node still coordinates one after this time. Gives up after a while.
+/// Waits until a node coordinates a transaction over several arcs, and then for the time `steps`.
+/// Waits again if the node then no longer coordinates a transaction. Gives up after a while.
 async fn wait_for_coordination(cluster: &Cluster, node: usize, steps: Duration) {
     let coordinates = || cluster.replica(node).is_some_and(|replica| replica.coordinates());
     for _ in 0..COORDINATION_WAIT_MAX {
@@ -277,7 +277,8 @@ fn note_leftovers(cluster: &Cluster) {
     coverage.add("left over decided", prepared.intersection(&decided).count() as u64);
 }
 
-/// Waits for a limited time until any arc has undelivered index entries. Returns whether one has.
+/// Waits for a limited time until any arc has undelivered index entries. Returns false on a
+/// time-out.
 async fn wait_for_outbox(cluster: &Cluster) -> bool {
     let has_any = |machinery: &Arc<Machinery>| {
         let arcs = machinery.arcs;

@@ -22,7 +22,7 @@ const SEGMENT_NAMES: &str = "segment-";
 /// The size of a log segment in bytes. The size is small, so that logs often switch segments and truncate.
 const SEGMENT_BYTES: u64 = 64 * 1024;
 
-/// A callback for a node that cannot continue. It gets the reason and ends the process.
+/// A callback for a node that cannot continue. It receives the reason and ends the process.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The storage media of a node. Clones share the same media.
@@ -47,14 +47,14 @@ impl Medium {
 pub struct Machinery {
     /// The node's number, from 1.
     pub node: usize,
-    /// The number of arcs. The node has a replica of each.
+    /// The number of arcs. The node has a replica of each arc.
     pub arcs: u32,
     medium: Mutex<Medium>,
     /// The node's clock.
     pub clock: Arc<NodeClock>,
     /// The layout of the log.
     pub log_options: log::Options,
-    /// The world.
+    /// The environment of the world.
     pub environment: Arc<Environment>,
     dice: Dice,
     slow_ms: AtomicU64,
@@ -96,8 +96,8 @@ impl Machinery {
         self.medium().disk.clone()
     }
 
-    /// Returns the location of an arc's state. When its process ends, the state loses batches that
-    /// were not persisted.
+    /// Returns the location of an arc's state. When the node's process ends, the state loses
+    /// batches that were not persisted.
     #[must_use]
     pub fn home(&self, arc: ArcId) -> MemoryLocation {
         let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
@@ -110,12 +110,12 @@ impl Machinery {
         self.home(arc).storage()
     }
 
-    /// Returns the arcs. The node has a replica of each.
+    /// Returns the arcs. The node has a replica of each arc.
     pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
         (0..self.arcs).map(ArcId)
     }
 
-    /// Replaces the media by empty ones. The node must not be running.
+    /// Replaces the media with empty media. The node must not be running.
     pub fn replace_medium(&self) {
         *self.medium() = Medium::new(self.arcs);
     }
@@ -140,7 +140,7 @@ impl Machinery {
                 .collect();
             disk.corrupt(name, offset, &mask);
             self.environment.note(&format!(
-                "node {}: {} bytes of {name} rot at {offset}",
+                "node {}: damaged {} bytes of {name} at {offset}",
                 self.node,
                 mask.len()
             ));
@@ -154,7 +154,7 @@ impl Machinery {
         let Some(arc) = arcs.get(place % arcs.len().max(1)) else { return false };
         let is_rotten = self.storage(*arc).damage_keys(self.dice.roll(SplitMix64::next_u64));
         if is_rotten {
-            self.environment.note(&format!("node {}: a block of {arc} rots", self.node));
+            self.environment.note(&format!("node {}: damaged a block of {arc}", self.node));
         }
         is_rotten
     }
@@ -187,7 +187,7 @@ impl Machinery {
             .sum();
         self.environment.coverage.add("lost batches", forgotten as u64);
         if forgotten > 0 {
-            self.environment.note(&format!("node {}: {forgotten} batches forgotten", self.node));
+            self.environment.note(&format!("node {}: {forgotten} batches are lost", self.node));
         }
     }
 

@@ -1,7 +1,7 @@
-//! Messages between the clients and the nodes: each message arrives after a delay of its own,
+//! The network between the clients and the nodes: each message arrives after a random delay,
 //! possibly twice or never.
 //!
-//! Place 0 means the clients, and the other places mean the nodes.
+//! Place 0 is the place of the clients; the other places are the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard};
@@ -23,7 +23,7 @@ struct State {
     loss_percent: u64,
     delay_ms: u64,
     duplicate_percent: u64,
-    /// The latest arrival so far on each link.
+    /// The latest arrival time of a message on each link.
     latest: BTreeMap<(usize, usize), Instant>,
 }
 
@@ -90,8 +90,8 @@ impl Network {
         *state = State { latest, ..State::default() };
     }
 
-    /// Returns the delays after which a message that is sent now arrives. There is one delay for each
-    /// arrival: none for a lost message, two for a duplicated one.
+    /// Returns the delays after which a message that is sent now arrives. There is one delay for
+    /// each arrival: none for a lost message, two for a duplicated message.
     #[must_use]
     pub fn route(&self, from: usize, to: usize) -> Vec<Duration> {
         let coverage = &self.environment.coverage;

@@ -1,4 +1,4 @@
-//! Detects panics. A panicking task of the store is a defect, even if the store continues.
+//! Detection of panics. A panicking task of the store is a defect, even if the store continues.
 
 use std::cell::RefCell;
 use std::sync::Once;

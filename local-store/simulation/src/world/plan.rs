@@ -5,7 +5,7 @@ use std::fmt;
 use partition::mutation::Mutation;
 use storage::disk::SplitMix64;
 
-/// A fault or a change that lasts for a while.
+/// A fault, or another change, to inject during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The process of a node dies. The operating system keeps written data.
@@ -52,16 +52,17 @@ pub enum Fault {
     SlowDisk {
         /// The node.
         node: usize,
-        /// The maximum number of milliseconds.
+        /// The maximum additional time in milliseconds.
         millis: u64,
     },
-    /// A node and all others, including the clients, cannot reach each other.
+    /// A node cannot exchange messages with any other node or with the clients.
     Partition {
         /// The node.
         node: usize,
     },
-    /// A node and its peers cannot reach each other, but clients reach all of them. If the node is the
-    /// leader, the fault lasts until the other nodes have elected a new leader that this node does not know.
+    /// A node and its peers cannot reach each other, but clients can reach all nodes. If the node
+    /// is the leader, the fault lasts until the other nodes have elected a new leader that this
+    /// node does not know.
     CutFromPeers {
         /// The node.
         node: usize,
@@ -71,8 +72,8 @@ pub enum Fault {
         /// The node.
         node: usize,
     },
-    /// Messages from one place to another are lost, but not in the opposite direction. Place 0
-    /// stands for the clients.
+    /// Messages from one place to another are lost, but not in the opposite direction. Place 0 is
+    /// the place of the clients.
     OneWay {
         /// The sender's place.
         from: usize,
@@ -125,9 +126,9 @@ pub enum Fault {
     },
     /// A global index is created on the table while clients use the table.
     MakeIndex,
-    /// Store time jumps ahead on all nodes, as after a suspended machine.
+    /// Store time jumps ahead on all nodes, as after a machine was suspended.
     Advance {
-        /// The minutes.
+        /// The number of minutes by which store time jumps.
         minutes: u64,
     },
 }
@@ -198,7 +199,7 @@ pub struct Plan {
     pub pause_ms: u64,
     /// The number of clients of each kind.
     pub clients: Clients,
-    /// A deliberate fault in the store's own code. Such a fault needs the feature `mutations`.
+    /// A deliberate fault in the store's own code. It needs the feature `mutations`.
     pub mutation: Option<Mutation>,
     /// The faults, in the order of their times.
     pub faults: Vec<PlannedFault>,
@@ -207,17 +208,18 @@ pub struct Plan {
 /// The number of clients of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clients {
-    /// See `workload::registers`. The maximum is eight, so that the checker can search the history.
+    /// The number of clients of `workload::registers`. The maximum is eight, so that the checker
+    /// can search the history.
     pub registers: usize,
-    /// See `workload::bank`.
+    /// The number of clients of `workload::bank`.
     pub bank: usize,
-    /// See `workload::counters`.
+    /// The number of clients of `workload::counters`.
     pub counters: usize,
-    /// See `workload::expiring`.
+    /// The number of clients of `workload::expiring`.
     pub expiring: usize,
-    /// See `workload::readers`.
+    /// The number of clients of `workload::readers`.
     pub readers: usize,
-    /// See `workload::transactions`.
+    /// The number of clients of `workload::transactions`.
     pub transactions: usize,
 }
 
@@ -281,20 +283,20 @@ impl Plan {
 }
 
 /// Chooses the number of arcs: several arcs for half of the seeds with several nodes. The choice
-/// has random numbers of its own, so that it does not change the faults of a seed.
+/// has its own random numbers, so that it does not change the faults of a seed.
 fn draw_arcs(seed: u64, nodes: usize) -> u32 {
     let several = nodes > 1 && SplitMix64::new(seed ^ 0x6172_6373).next_u64().is_multiple_of(2);
     if several { ARCS } else { 1 }
 }
 
 /// Chooses the time in milliseconds at which the second index is created: in the first two thirds
-/// of a run. The choice has random numbers of its own.
+/// of a run. The choice has its own random numbers.
 fn draw_index(seed: u64, end: u64) -> u64 {
     QUIET_MS + SplitMix64::new(seed ^ 0x696e_6478).next_u64() % ((end - QUIET_MS) * 2 / 3).max(1)
 }
 
 /// For half of the seeds with several nodes, chooses the node on which a block of a state is
-/// damaged, and the time. The choice has random numbers of its own.
+/// damaged, and the time. The choice has its own random numbers.
 fn draw_state_damage(seed: u64, nodes: usize, end: u64) -> Option<PlannedFault> {
     let mut random = SplitMix64::new(seed ^ 0x726f_7462);
     let is_meant = nodes > 1 && random.next_u64().is_multiple_of(2);

@@ -10,7 +10,7 @@ use partition::{Catalogue, Command, Reply, View};
 
 use crate::request::Failure;
 
-/// A state for reads.
+/// The state of a node, for reads.
 pub struct Snapshot {
     /// The tables.
     pub catalogue: Arc<Catalogue>,
@@ -20,7 +20,7 @@ pub struct Snapshot {
 
 /// A running node. After [`Replica::crash`], the node no longer answers requests.
 pub trait Replica: Send + Sync {
-    /// Applies commands and returns one reply for each.
+    /// Applies commands, and returns one reply for each command.
     fn submit(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Vec<Reply>, Failure>>;
 
     /// Returns a state. If `strong` is true, it contains every write that was acknowledged before the call.
@@ -69,12 +69,12 @@ pub trait Replica: Send + Sync {
         false
     }
 
-    /// Reads the whole state, so that damage is found even if no other read would find it.
+    /// Reads the entire state, so that damage is found even if no other read finds it.
     fn verify(&self) {}
 
     /// Returns whether the node coordinates a transaction over several arcs.
     fn coordinates(&self) -> bool;
 
-    /// Ends the node at once, like a crash. None of its code runs afterwards.
+    /// Ends the node immediately, like a crash. None of its code runs afterwards.
     fn crash(&self);
 }

@@ -174,7 +174,8 @@ impl Committer {
             self.persisted = index;
             match self.log.truncate_prefix(index) {
                 Err(error) if error.is_fatal() => return Err(error.to_string()),
-                // There was no space for a new segment, so the log keeps its old segments for now.
+                // There was no space for a new segment, so the log was not truncated and keeps its
+                // old segments.
                 _ => {}
             }
         }

@@ -1,5 +1,5 @@
-//! Runs the background work of a replica without a group, such as TTL, shard rotation and the expiry of
-//! idempotency tokens. The nodes of a group run `server::ticks`.
+//! The background work of a replica without a group, such as TTL, shard rotation and the expiry of
+//! client request tokens. The nodes of a group run `server::ticks`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ const TICK: Duration = Duration::from_millis(250);
 /// The maximum number of items that one entry deletes.
 const EXPIRED_MAX: usize = 500;
 
-/// Runs until it is aborted together with its node.
+/// Runs the background work at each tick, until it is aborted together with its node.
 pub async fn run(replica: Arc<dyn Replica>) {
     loop {
         tokio::time::sleep(TICK).await;
-        // If some work fails, the next tick retries it.
+        // If a part of the work fails, the next tick retries it.
         let _ = tick(&*replica).await;
     }
 }

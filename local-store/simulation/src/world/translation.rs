@@ -1,5 +1,5 @@
-//! Translates requests in DynamoDB's terms to commands and reads, as the server's API does. HTTP
-//! and JSON are tested elsewhere.
+//! The translation of requests to commands and reads, like in the server's API. Other tests cover
+//! HTTP and JSON.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -72,8 +72,8 @@ pub async fn serve(replica: &dyn Replica, request: Request) -> Result<Answer, Fa
     let is_read =
         matches!(request, Request::Get { .. } | Request::Shards | Request::Records { .. });
     match serve_inner(replica, request).await {
-        // As in the API, an error of a damaged node is no defect: another node executes the read,
-        // or the client retries.
+        // As in the API, an error from a damaged node is not a defect: another node executes the
+        // read, or the client retries.
         Err(Failure::Defect(what)) if is_read && replica.is_damaged() => {
             Err(Failure::Refused(what))
         }
@@ -236,7 +236,7 @@ fn sequence(text: &str) -> Result<Sequence, Failure> {
     text.parse().map_err(|()| Failure::Defect(format!("`{text}` is not a sequence number")))
 }
 
-/// Returns the next records of a shard. Returns an empty page if this replica does not know the
+/// Returns the next records of a shard. Returns an empty page if this replica does not have the
 /// shard yet.
 fn records(snapshot: &Snapshot, id: &str, start: &Start, limit: usize) -> Result<Answer, Failure> {
     let table = table(snapshot)?;

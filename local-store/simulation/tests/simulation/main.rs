@@ -1,5 +1,5 @@
-//! Tests of the whole simulation: many seeds run without a violation, every fault occurs, and the same seed
-//! gives the same run, even in another process.
+//! Tests of the entire simulation: many seeds run without a violation, every fault occurs, and the
+//! same seed gives the same run, even in another process.
 
 use std::process::Command;
 
@@ -48,7 +48,7 @@ fn a_seed_is_the_same_run_in_another_process() {
     assert_eq!(there["requests"], here["requests"]);
 }
 
-/// `simulation mutations --markdown` prints the expected table.
+/// Goal: the table in the documentation equals the output of `simulation mutations --markdown`.
 #[test]
 fn the_documentation_lists_every_deliberate_fault_with_its_checkers() {
     let page = std::fs::read_to_string("../../docs/development/simulation.md").unwrap();

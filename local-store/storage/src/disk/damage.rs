@@ -1,4 +1,5 @@
-//! The record of damage on the disk of one node: a read detects damage, and the store acts on it.
+//! The record of damage on the disk of one node, which connects the reads that detect damage with
+//! the store that reacts to it.
 //!
 //! The log and all states of a node share one record. Code that encounters a wrong checksum or a
 //! failed read reports it here. The store then sets the node aside and rebuilds it, while the other
@@ -65,7 +66,7 @@ impl Damage {
         self.0.reason.get().map(String::as_str)
     }
 
-    /// Returns whether the store continues without this node if the node fails.
+    /// Returns whether the store can continue if this node fails.
     #[must_use]
     pub fn is_survivable(&self) -> bool {
         self.0.has_peers && self.reason().is_some()

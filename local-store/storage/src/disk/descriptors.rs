@@ -1,8 +1,8 @@
-//! Waiting for a file descriptor when the process, or the machine, has none left.
+//! Waiting for a file descriptor when all descriptors of the process or the machine are in use.
 //!
 //! The lack of a descriptor is not a disk failure, and it is temporary, because connections and
-//! files are closed. Therefore the code that opens a file waits and retries, and a log message
-//! names the limit.
+//! files are closed over time. Therefore the code that opens a file waits and retries, and logs a
+//! message about the limit.
 
 use std::io;
 
@@ -20,19 +20,19 @@ const MACHINE_LIMIT: i32 = 23;
 /// is short enough that a blocked write continues soon after a descriptor is free.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// The total time that a read waits for a descriptor. By then, the client of the read has timed
-/// out.
+/// The maximum total time that a read waits for a descriptor. After this time, the client of the
+/// read has timed out.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The shortest time between two log messages about the limit.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
-/// Returns whether no descriptor was left.
+/// Returns whether an error was caused by the lack of a file descriptor.
 pub fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(PROCESS_LIMIT | MACHINE_LIMIT))
 }
 
-/// Returns whether the error is a temporary lack of a resource, such as memory, but not of disk
-/// space.
+/// Returns whether an error was caused by a temporary lack of a resource, such as memory. Lack of
+/// disk space does not count.
 pub fn is_passing(error: &io::Error) -> bool {
     let kinds = [
         io::ErrorKind::OutOfMemory,
@@ -45,7 +45,7 @@ pub fn is_passing(error: &io::Error) -> bool {
 
 /// Calls `open` until it succeeds, or fails for another reason than the lack of a descriptor. A
 /// call that fails for lack of a descriptor must have changed nothing. Blocks the thread while
-/// waiting, which is safe because requests have time-outs of their own.
+/// waiting, which is safe because requests have their own time-outs.
 ///
 /// # Errors
 /// The error of the last call.
@@ -59,7 +59,7 @@ pub fn wait_for_one<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T>
     }
 }
 
-/// The pauses of one call.
+/// The state of the pauses between the attempts of one call.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     begun: Option<Instant>,
@@ -67,7 +67,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Blocks the thread for the next pause, and writes a log message that names the limit.
+    /// Blocks the thread for the next pause, and logs a message about the limit.
     pub(crate) fn pause(&mut self) {
         self.begun.get_or_insert_with(Instant::now);
         warn();
@@ -81,7 +81,7 @@ impl Backoff {
     }
 }
 
-/// Writes a log message that names the limit, at most once per interval.
+/// Logs a message about the limit, at most once per interval.
 fn warn() {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut last = LAST.lock();
@@ -92,7 +92,7 @@ fn warn() {
     let limit = Descriptors::of_process().limit;
     tracing::warn!(
         limit,
-        "no file descriptor is left; files are opened once one is free: close connections or raise the limit (`ulimit -n`, RLIMIT_NOFILE)"
+        "all file descriptors are in use, so opening a file waits; close connections or raise the limit (`ulimit -n`, RLIMIT_NOFILE)"
     );
 }
 

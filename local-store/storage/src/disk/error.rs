@@ -1,25 +1,24 @@
-//! Errors of a disk, classified by what the caller has to do.
+//! Errors of a disk, classified by what the caller must do.
 //!
-//! Damaged bytes are not detected here, because only the reader of a file knows what the bytes
-//! should be.
+//! A disk does not detect damaged bytes, because only the reader of a file can verify them.
 
 use std::fmt;
 use std::io;
 
-/// The kind of an error: what the caller has to do.
+/// The kind of an error: what the caller must do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// No space is left: refuse this write, continue to read, and retry once there is space. The
-    /// log does so. The tables of a state are not written through this module; for them, a full
-    /// disk ends the process.
+    /// No space is left: reject this write, continue to read, and retry when there is space, as the
+    /// log does. The tables of a state are not written through this module; for them, a full disk
+    /// ends the process.
     OutOfSpace,
     /// Another process uses this directory: do not start.
     InUse,
     /// The name does not exist, or the name exists although it must be new.
     Name,
-    /// A sync failed: everything written since the last successful sync may be lost, and no later
-    /// sync can detect that. Acknowledge nothing, do not retry, end the process and recover from
-    /// the disk.
+    /// A sync failed: all bytes written since the last successful sync may be lost, and no later
+    /// sync can detect the loss. Do not acknowledge pending writes and do not retry. End the
+    /// process and recover from the disk.
     SyncFailed,
     /// Any other failed read or write: end the process.
     Io,
@@ -28,25 +27,25 @@ pub enum ErrorKind {
 /// The call that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// [`super::Disk::create`].
+    /// A call of [`super::Disk::create`].
     Create,
-    /// [`super::Disk::open`].
+    /// A call of [`super::Disk::open`].
     Open,
-    /// [`super::Disk::list`].
+    /// A call of [`super::Disk::list`].
     List,
-    /// [`super::Disk::rename`].
+    /// A call of [`super::Disk::rename`].
     Rename,
-    /// [`super::Disk::remove`].
+    /// A call of [`super::Disk::remove`].
     Remove,
-    /// [`super::Disk::sync_directory`].
+    /// A call of [`super::Disk::sync_directory`].
     SyncDirectory,
-    /// [`super::DiskFile::size_bytes`].
+    /// A call of [`super::DiskFile::size_bytes`].
     Size,
-    /// [`super::DiskFile::read_at`].
+    /// A call of [`super::DiskFile::read_at`].
     Read,
-    /// [`super::DiskFile::write_at`].
+    /// A call of [`super::DiskFile::write_at`].
     Write,
-    /// [`super::DiskFile::sync_data`].
+    /// A call of [`super::DiskFile::sync_data`].
     SyncData,
     /// Acquiring the exclusive lock of a data directory.
     Lock,
@@ -74,7 +73,7 @@ impl fmt::Display for Operation {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} `{file}`: {source}{}", remedy(*.kind))]
 pub struct Error {
-    /// What the caller has to do.
+    /// What the caller must do.
     pub kind: ErrorKind,
     /// The operation that failed.
     pub operation: Operation,
@@ -96,7 +95,7 @@ impl Error {
         Error { kind, operation, file: file.into(), source }
     }
 
-    /// Returns whether the process must end, and acknowledge no pending write.
+    /// Returns whether the process must end without acknowledging any pending write.
     pub fn is_fatal(&self) -> bool {
         match self.kind {
             ErrorKind::SyncFailed | ErrorKind::Io => true,
@@ -107,9 +106,9 @@ impl Error {
 
 fn remedy(kind: ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::OutOfSpace => "; free some space; the write was refused, nothing is lost",
+        ErrorKind::OutOfSpace => "; the write was rejected and no data is lost; free some space",
         ErrorKind::InUse => "; stop the other process or choose another data directory",
-        ErrorKind::SyncFailed => "; unsynced writes may be lost, restart to recover",
+        ErrorKind::SyncFailed => "; unsynced writes may be lost; restart to recover",
         ErrorKind::Name | ErrorKind::Io => "",
     }
 }

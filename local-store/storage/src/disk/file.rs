@@ -1,7 +1,7 @@
-//! The real disk: files of one directory, readable by their owner only.
+//! The real disk: files in one directory, which only their owner can access.
 //!
-//! A [`FileDisk`] keeps the directory's exclusive lock until it is dropped. The only operation that
-//! it retries is opening a file while no descriptor is left.
+//! A [`FileDisk`] keeps the directory's exclusive lock until it is dropped. It retries only one
+//! operation: opening a file while no file descriptor is available.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -12,11 +12,11 @@ use std::sync::Arc;
 use super::descriptors::wait_for_one;
 use super::{Disk, DiskFile, Error, ErrorKind, Operation};
 
-/// An empty file, whose exclusive lock protects the whole data directory.
+/// An empty file, whose exclusive lock protects the entire data directory.
 const LOCK_FILE: &str = "lock";
 
-/// Zeros are written in chunks of this size: large enough for cheap system calls, small enough not
-/// to burden the heap of a process with several nodes.
+/// The buffer of zeros for new files. It is large enough for few system calls, and small enough for
+/// a process with several nodes.
 static ZERO_CHUNK: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// A directory on a real file system, with its exclusive lock.
@@ -84,7 +84,7 @@ fn create_directory(directory: &Path) -> Result<(), Error> {
     if directory.is_dir() {
         return Ok(());
     }
-    // The parent of a relative path of one element is empty, and stands for the working directory.
+    // The parent of a relative path with one element is empty, which means the working directory.
     let parent = match directory.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -94,8 +94,8 @@ fn create_directory(directory: &Path) -> Result<(), Error> {
         Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
             return Err(Error::new(Operation::Create, directory.display().to_string(), source));
         }
-        // Even if the directory exists, another process may have created it without a sync, so the
-        // parent is synced.
+        // If the directory exists, another process may have created it without a sync, so the
+        // parent is synced in any case.
         _ => {}
     }
     sync(parent)
@@ -266,7 +266,7 @@ mod tests {
             assert!(message.contains("choose another data directory"), "{message}");
         }
         drop(first);
-        assert!(FileDisk::open(directory.path()).is_err(), "the subdirectory still holds the lock");
+        assert!(FileDisk::open(directory.path()).is_err(), "the subdirectory keeps the lock");
         drop(below);
         FileDisk::open(directory.path()).unwrap();
     }

@@ -1,17 +1,18 @@
 //! A directory of files for the log: create, read, write, sync, rename, remove.
 //!
 //! The module does not interpret the files, keeps no cache and starts no thread. [`FileDisk`] is a
-//! real directory; [`SimulatedDisk`] is one in memory whose power can be cut.
+//! real directory; [`SimulatedDisk`] is a directory in memory whose power can be cut.
 //!
-//! Both keep this contract, on which all callers rely:
+//! Both fulfil this contract, on which all callers rely:
 //!
 //! - Bytes of [`DiskFile::write_at`] survive a power loss only after [`DiskFile::sync_data`] of
-//!   that file. Until then each 512-byte sector of them may have the old or the new content.
+//!   that file. Until the sync, each 512-byte sector of these bytes may have the old or the new
+//!   content.
 //! - A creation, renaming or removal of a name survives a power loss only after
 //!   [`Disk::sync_directory`].
-//! - After a failed sync, the bytes since the last successful one are in an unknown state. The
-//!   kernel may have marked them clean, so a second sync that succeeds proves nothing (Rebello et
-//!   al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). Such an error is
+//! - After a failed sync, the bytes written since the last successful sync are in an unknown state.
+//!   The kernel may have marked them clean, so the success of a second sync proves nothing (Rebello
+//!   et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). Such an error is
 //!   fatal: see [`Error::is_fatal`].
 
 mod damage;
@@ -31,16 +32,17 @@ pub use splitmix::SplitMix64;
 
 use std::fmt;
 
-/// The unit in which a power loss tears a write, in bytes.
+/// The size in bytes of a sector, which a power loss leaves either old or new. A larger write may
+/// be torn.
 pub const SECTOR_BYTES: usize = 512;
 
-/// One flat directory of files. File names have no separators.
+/// A directory of files without subdirectories. File names have no separators.
 pub trait Disk: fmt::Debug + Send + Sync {
     /// Creates a file of exactly `size_bytes` zero bytes, with its space allocated.
     ///
     /// The bytes are durable when this function returns; the name is durable only after
-    /// [`Disk::sync_directory`]. An existing file of that name is an error. Without enough space,
-    /// no file is left behind.
+    /// [`Disk::sync_directory`]. If a file with this name exists, returns an error. If the space is
+    /// insufficient, removes the incomplete file.
     fn create(&self, name: &str, size_bytes: u64) -> Result<Box<dyn DiskFile>, Error>;
 
     /// Opens an existing file for reading and writing.
@@ -59,12 +61,12 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn sync_directory(&self) -> Result<(), Error>;
 }
 
-/// An open file. Each read and write names its offset, so there is no shared position.
+/// An open file. Each read and write specifies its offset, so there is no shared position.
 pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Returns the length in bytes.
     fn size_bytes(&self) -> Result<u64, Error>;
 
-    /// Fills `buffer` from `offset`. A file that ends earlier is an error.
+    /// Fills `buffer` with the bytes from `offset` on. Returns an error if the file ends too early.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error>;
 
     /// Writes all of `bytes` at `offset`; the range must be inside the file.

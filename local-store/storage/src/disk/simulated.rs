@@ -1,8 +1,8 @@
 //! A disk in memory whose power can be cut: a cut loses, tears and reorders unsynced writes.
 //!
-//! It stays within the contract of [`super`]: a synced byte is safe, a sector is never half old and
-//! half new, and a sector never shows a later write without the earlier ones. The caller's seed
-//! determines all its choices.
+//! The simulated disk fulfils the contract of [`super`]: a synced byte is safe, a sector is never
+//! half old and half new, and a sector never shows a later write without the earlier writes. The
+//! caller's seed determines all random choices.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,18 +26,18 @@ pub enum Fault {
     PowerOff,
 }
 
-/// The fate of the unsynced sectors at a power cut.
+/// The number of unsynced sectors that were lost and kept in a power cut.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PowerCut {
-    /// Sectors that have the content of the last sync.
+    /// Sectors that have the content of the last sync after the cut.
     pub sectors_lost: usize,
-    /// Sectors that have a later content.
+    /// Sectors that have newer content after the cut.
     pub sectors_kept: usize,
 }
 
 type Sector = Vec<u8>;
 
-/// The bytes of one file, apart from its names.
+/// The contents of one file, without its names.
 #[derive(Debug, Default)]
 struct Inode {
     /// The content that survives a power cut.
@@ -79,20 +79,22 @@ impl NameChange {
 #[derive(Debug, Default)]
 struct State {
     inodes: Vec<Inode>,
-    /// The names that survive a power cut. The next field has the names that a listing shows now.
+    /// The names that survive a power cut. The next field has the current names, as a listing shows
+    /// them.
     durable_names: BTreeMap<String, usize>,
     names: BTreeMap<String, usize>,
     unsynced_names: Vec<NameChange>,
-    /// Number of attempted operations that change something.
+    /// Number of attempted operations that change the disk.
     operations: u64,
     faults: BTreeMap<u64, Fault>,
     powered_off: bool,
-    /// While set, no file can be created; `refusals` counts the rejected creations.
+    /// Whether the disk is full, so that no file can be created. `refusals` counts the rejected
+    /// creations.
     full: bool,
     refusals: u64,
-    /// Makes the next sync of data fail.
+    /// Whether the next sync of data fails.
     sync_fails: bool,
-    /// Number of power cuts, so that files opened before a cut fail after it.
+    /// Number of power cuts. Operations on files that were opened before the last cut fail.
     epoch: u64,
 }
 
@@ -104,7 +106,7 @@ impl State {
         Ok(())
     }
 
-    /// Counts one operation, and returns the fault that was injected at its number.
+    /// Counts an operation, and returns the fault that was injected for its number.
     fn begin(&mut self, operation: Operation, name: &str) -> Result<Option<Fault>, Error> {
         self.check_power(operation, name)?;
         let fault = self.faults.remove(&self.operations);
@@ -158,8 +160,8 @@ impl SimulatedDisk {
         SimulatedDisk::default()
     }
 
-    /// Returns how many operations that change something were attempted: creates, writes, syncs,
-    /// renames, removes. The next such operation has this number.
+    /// Returns the number of attempted operations that change the disk: creates, writes, syncs,
+    /// renames, removes. The next of these operations has this number.
     pub fn operations(&self) -> u64 {
         self.lock().operations
     }
@@ -185,8 +187,7 @@ impl SimulatedDisk {
         self.lock().inodes.iter().map(|file| file.unsynced.len()).sum()
     }
 
-    /// Makes the next sync of data fail with [`Fault::Io`], however many other operations come
-    /// first.
+    /// Makes the next sync of data fail with [`Fault::Io`]. Other operations before it succeed.
     pub fn fail_next_sync(&self) {
         self.lock().sync_fails = true;
     }
@@ -196,10 +197,10 @@ impl SimulatedDisk {
         self.lock().powered_off = true;
     }
 
-    /// Cuts the power and turns it on again. Each sector with unsynced writes has afterwards its
-    /// synced content or the content after any of these writes. Some of the unsynced creates,
-    /// renames and removes survive. Open files fail from now on, and pending faults are dropped.
-    /// Returns the fate of the unsynced sectors.
+    /// Cuts the power and turns it on again. After the cut, each sector with unsynced writes has
+    /// its synced content or the content after any one of these writes. Some of the unsynced
+    /// creates, renames and removes survive. Files that were open fail after the cut, and pending
+    /// faults are discarded. Returns how many unsynced sectors were lost and kept.
     pub fn power_cut(&self, seed: u64) -> PowerCut {
         let mut cut = PowerCut::default();
         let mut generator = SplitMix64::new(seed);
@@ -217,7 +218,8 @@ impl SimulatedDisk {
                     cut.sectors_lost += 1;
                 } else {
                     cut.sectors_kept += 1;
-                    // Usually the newest content, because that is what the kernel writes.
+                    // A kept sector usually has the newest content, because the kernel writes the
+                    // newest content.
                     let newest = versions.len() - 1;
                     let chosen =
                         if generator.chance(70) { newest } else { generator.up_to(newest) };

@@ -72,7 +72,7 @@ fn a_failed_sync_loses_the_bytes_even_when_it_is_repeated() {
     assert!(error.is_fatal());
     assert_eq!(error.kind, ErrorKind::SyncFailed);
     file.sync_data().unwrap();
-    assert_eq!(contents(&disk, NAME)[0], 7, "the cache still shows them");
+    assert_eq!(contents(&disk, NAME)[0], 7, "reads from the cache return the unsynced bytes");
     disk.power_cut(0);
     assert_eq!(contents(&disk, NAME)[0], 0);
 }

@@ -10,7 +10,7 @@ pub struct SplitMix64 {
 }
 
 impl SplitMix64 {
-    /// Creates a generator whose whole output is determined by `seed`.
+    /// Creates a generator. `seed` determines all numbers that it returns.
     pub fn new(seed: u64) -> Self {
         SplitMix64 { state: seed }
     }

@@ -1,12 +1,12 @@
-//! Errors of the log, classified by what the caller has to do.
+//! Errors of the log, classified by what the caller must do.
 
 use crate::disk;
 
 /// A failed log operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No space is left for another segment. Nothing was appended: refuse the request, continue to
-    /// read, and retry once there is space.
+    /// No space is left for another segment. Nothing was appended: reject the request, continue to
+    /// read, and retry when there is space.
     #[error("cannot create the log's next segment: {0}")]
     OutOfSpace(#[source] disk::Error),
     /// The payload is larger than a record may be. Nothing was appended.
@@ -17,22 +17,22 @@ pub enum Error {
     TooLarge {
         /// The entry's index.
         index: u64,
-        /// The size of the payload.
+        /// The size of the payload, in bytes.
         payload_bytes: usize,
-        /// The largest size, inclusive.
+        /// The maximum size of a payload, in bytes, inclusive.
         payload_bytes_max: usize,
     },
     /// The entries do not follow the last entry of the log. Nothing was appended.
     #[error("the next entry must have index=`{expected}`, but has index=`{found}`")]
     NotContiguous {
-        /// The only index with which the entries may begin.
+        /// The index that the first entry must have.
         expected: u64,
-        /// The index given.
+        /// The index that the first entry has instead.
         found: u64,
     },
     /// The log does not contain these entries.
     #[error(
-        "the log holds the entries from=`{first}` to=`{next}` (exclusive), but not all requested entries from=`{from}` to=`{to}`"
+        "the log has the entries from=`{first}` to=`{next}` (exclusive), but the request was for from=`{from}` to=`{to}`"
     )]
     OutOfRange {
         /// The first requested index, inclusive.
@@ -47,8 +47,8 @@ pub enum Error {
     /// A setting is invalid.
     #[error("{0}")]
     Options(String),
-    /// The files are inconsistent: something durable is lost or changed. Stop this node, and
-    /// rebuild it from another node or restore it from a backup.
+    /// The files are inconsistent: durable bytes were lost or changed. Stop this node, and rebuild
+    /// it from another node or restore it from a backup.
     #[error(
         "the log is corrupt: file=`{file}` offset=`{offset}`: expected {expected}, found {found}"
     )]
@@ -69,7 +69,7 @@ pub enum Error {
     UnknownVersion {
         /// The file's name.
         file: String,
-        /// Its format version.
+        /// The file's format version.
         found: u32,
         /// The format version of this program.
         expected: u32,
@@ -84,8 +84,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the process must end. Otherwise the call changed nothing and the log can be
-    /// used.
+    /// Returns whether the process must end. If not, the failed call changed nothing and the log
+    /// can be used.
     pub fn is_fatal(&self) -> bool {
         match self {
             Error::OutOfSpace(_)

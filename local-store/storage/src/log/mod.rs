@@ -1,50 +1,51 @@
 //! The log: entries with contiguous indexes, durable when [`Log::sync`] returns.
 //!
-//! The module starts no thread, has no clock and does not interpret payloads. One log serves a
-//! whole node: each payload names the consensus group that it belongs to. `docs/formats/log.md`
-//! draws the bytes.
+//! The module starts no thread, has no clock and does not interpret payloads. One log serves an
+//! entire node: each payload contains the number of its consensus group. `docs/formats/log.md`
+//! documents the format.
 //!
 //! # Group commit
 //!
 //! [`Log::append`] gives a group of entries to the operating system with one write, and
 //! [`Log::sync`] makes all of them durable with one sync of one file. Segments are allocated in
 //! advance and reused, so that a sync has no file metadata to commit. Only a group that does not
-//! fit into the current segment needs more syncs: first the old segment, then the new one's header,
-//! then the directory. Therefore every segment except the last is durable to its end.
+//! fit into the current segment needs more syncs: first of the old segment, then of the new
+//! segment's header, then of the directory. Therefore every segment except the last is durable to
+//! its end.
 //!
-//! The first segment is small, and each new one has twice the size of the last, up to the size of
-//! the options: a log takes the space of what is written. Only files of that size are reused.
+//! The first segment is small, so that a short log needs little space. Each new segment has twice
+//! the size of the previous segment, up to the size in the options. Only files of the maximum size
+//! are reused.
 //!
 //! # What recovery accepts
 //!
-//! [`Log::open`] reads everything. Each record says up to which index the log was durable when the
-//! record was written (`synced_end`); each segment names the segment that it continues, and its own
-//! first index. Recovery follows these rules:
+//! [`Log::open`] reads all segments. Each record contains the index up to which the log was durable
+//! when the record was written (`synced_end`). Each segment contains the id of the segment that it
+//! continues, and its own first index. Recovery follows these rules:
 //!
-//! 1. In every segment but the last, every record up to the next segment's first index must be
-//!    whole.
-//! 2. In the last segment, reading stops at the first record that is not whole; call its index *n*.
-//!    If a later record has `synced_end` > *n*, then *n* was durable and is damaged:
-//!    [`Error::Corrupt`]. Otherwise *n* and the following records were never all durable, which is
-//!    the normal result of a power loss: they are cut off.
-//! 3. A segment that the next one continues must exist: [`Error::Corrupt`] if not. Segments that an
-//!    interrupted truncation left are removed.
+//! 1. In every segment except the last, every record up to the next segment's first index must be
+//!    complete and valid.
+//! 2. In the last segment, reading stops at the first broken record; call its index *n*. If a later
+//!    record has `synced_end` > *n*, then *n* was durable and is damaged: [`Error::Corrupt`].
+//!    Otherwise *n* was never known to be durable, which is the normal result of a power loss: *n*
+//!    and the following records are cut off.
+//! 3. A segment that the next segment continues must exist, otherwise recovery returns
+//!    [`Error::Corrupt`]. Leftover segments of an interrupted truncation are removed.
 //!
-//! The log alone cannot detect three cases: the newest group is damaged and nothing was written
-//! after it (it looks torn); the newest segments are missing as a whole; segments before the oldest
-//! are missing (that looks truncated). The caller has the remaining evidence, the applied index of
-//! its state: it must reject a state that lacks entries which the log no longer has. A state that
-//! is ahead of the log is a different case, which `node::replica` handles.
+//! The log cannot detect three cases. The newest group is damaged and no record was written after
+//! it, so it looks torn. The newest segments are missing. Segments before the oldest are missing,
+//! which looks like a truncation. The caller can detect the last case by the applied index of its
+//! state: it must reject a state that needs entries which the log lacks. `node::replica` handles a
+//! state that is ahead of the log.
 //!
-//! Recovery does not assume that the entries it finds are durable: after a crash of the process
-//! alone, or a failed sync, they may be only in the page cache. Before [`Log::open`] returns, it
-//! rewrites and syncs the entries that no `synced_end` confirms. If it has cut off a torn end, it
-//! continues in a new segment, so that the bytes that were cut off can never be read as a
-//! continuation.
+//! Recovery does not assume that the entries it finds are durable: if only the process crashed, or
+//! a sync failed, they may be only in the page cache. Before [`Log::open`] returns, it rewrites and
+//! syncs the entries that no `synced_end` confirms. If it has cut off a torn end, it continues in a
+//! new segment, so that the cut-off bytes can never be read as later records.
 //!
 //! # Errors
 //!
-//! After a fatal error ([`Error::is_fatal`]) the log rejects every change; its owner ends the
+//! After a fatal error ([`Error::is_fatal`]) the log rejects every change. Its owner must end the
 //! process, because a failed sync may have written some of the data.
 
 mod error;
@@ -68,8 +69,8 @@ use partition::mutation::{self, Mutation};
 use self::segment::{DATA_OFFSET, Segment};
 use crate::disk::{Disk, ErrorKind};
 
-/// The largest payload, whatever the segment size. The bound limits the memory of a reader, and no
-/// node writes larger payloads.
+/// The maximum size of a payload in bytes, for any segment size. It limits the memory of a reader,
+/// and no node writes larger payloads.
 pub const PAYLOAD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Bytes that a segment with a single record needs in addition to the payload.
@@ -78,28 +79,29 @@ pub const SEGMENT_HEAD_BYTES: u64 = DATA_OFFSET + record::HEADER_BYTES as u64;
 /// The limit of segment offsets, which are stored in memory as 4 bytes in units of 8.
 const SEGMENT_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
-/// Capacity of the write buffer between appends; memory beyond it is freed.
+/// The capacity in bytes that the write buffer keeps between appends; additional memory is freed.
 const BUFFER_BYTES_KEPT: usize = 1024 * 1024;
 
-/// The layout of a log. An existing log keeps the size of its segments; new segments get the new
+/// The layout of a log. The segments of an existing log keep their sizes; new segments get the new
 /// size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The largest size of a segment file; a multiple of 4,096 from 8,192 to 16 GiB.
+    /// The maximum size of a segment file in bytes; a multiple of 4,096 from 8,192 to 16 GiB.
     pub segment_bytes: u64,
-    /// The size of the first segment, with the same limits; at most `segment_bytes` counts.
+    /// The size of the first segment in bytes, with the same limits. A value above `segment_bytes`
+    /// counts as `segment_bytes`.
     pub first_segment_bytes: u64,
-    /// The most files that are kept for reuse after a truncation.
+    /// The maximum number of files that are kept for reuse after a truncation.
     pub spares_max: usize,
     /// The index of the first entry of a new log; at least 1, because 0 means no entry.
     pub first_index: u64,
 }
 
 impl Default for Options {
-    /// Segments of 64 MiB hold some seconds of writing at full speed. That makes switching rare,
-    /// and truncation in steps of that size wastes little space. The first one holds some hundred
-    /// small entries. There are two spares: one for the next switch, and one for a truncation in
-    /// between. Indexes begin at 1.
+    /// Segments of 64 MiB contain some seconds of writes at full speed. Therefore switching
+    /// segments is rare, and truncation in steps of this size wastes little space. The first
+    /// segment contains some hundred small entries. There are two spares: one for the next switch,
+    /// and one for a truncation before it. Indexes begin at 1.
     fn default() -> Self {
         Options {
             segment_bytes: 64 * 1024 * 1024,
@@ -136,7 +138,7 @@ impl Options {
         }
     }
 
-    /// Returns the bytes of a log's files, inclusive, that [`Log::shrink`] leaves as they are.
+    /// Returns the maximum size in bytes, inclusive, of a log that [`Log::shrink`] does not change.
     pub fn small_bytes(&self) -> u64 {
         self.first_segment_bytes.min(self.segment_bytes).saturating_mul(4)
     }
@@ -157,11 +159,11 @@ pub struct Log {
     /// The segments in ascending order, each continuing the previous one; never empty. Entries are
     /// appended to the last segment.
     segments: Vec<Segment>,
-    /// Files that can become segments, the next one last. Between two changes of the log, all have
-    /// the largest size.
+    /// Files that can become segments. The last file in the list is used first. Between two changes
+    /// of the log, all have the maximum size.
     spares: Vec<Spare>,
     spare_number_next: u64,
-    /// The highest id of any file that the directory has had.
+    /// The highest id of all files that the directory has ever had.
     segment_id_last: u64,
     /// The end of the durable entries, exclusive: all entries below this index are durable.
     synced_end: u64,
@@ -214,10 +216,10 @@ impl Log {
         &self.recovery
     }
 
-    /// Appends a group of entries, with one write unless they do not fit into the current segment.
+    /// Appends a group of entries, with one write if they fit into the current segment.
     ///
     /// The entries can be read when this function returns, but are durable only when the next
-    /// [`Log::sync`] returns. After a crash in between, a prefix of them exists.
+    /// [`Log::sync`] returns. After a crash before that, a prefix of the entries exists.
     /// # Errors
     ///
     /// [`Error::NotContiguous`], [`Error::TooLarge`] and [`Error::OutOfSpace`]: nothing was
@@ -253,12 +255,12 @@ impl Log {
         })
     }
 
-    /// Makes all appended entries durable with one sync. Does nothing if all entries are durable
-    /// already.
+    /// Makes all appended entries durable with one sync. Does nothing if all entries are already
+    /// durable.
     ///
     /// # Errors
     ///
-    /// Every error is fatal: acknowledge nothing that was appended since the last success.
+    /// Every error is fatal: acknowledge no entry that was appended since the last successful sync.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.change(|log| {
             let next_index = log.next_index();
@@ -278,11 +280,11 @@ impl Log {
     }
 
     /// Reads the entries from `from` (inclusive) to `to` (exclusive), in order, and verifies each
-    /// one.
+    /// entry.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`] if the log does not contain all of them.
+    /// [`Error::OutOfRange`] if the log does not contain all these entries.
     pub fn read(&self, from: u64, to: u64) -> Result<Reader<'_>, Error> {
         let (first, next) = (self.first_index(), self.next_index());
         if from > to || from < first || to > next {
@@ -291,9 +293,9 @@ impl Log {
         Ok(Reader::new(&self.segments, from, to))
     }
 
-    /// Discards the entries up to `upto`, inclusive. Only whole segments are removed, so some of
-    /// these entries may stay; [`Log::first_index`] says which. The truncation is durable when this
-    /// function returns.
+    /// Discards the entries up to `upto`, inclusive. Only entire segments are removed, so some of
+    /// these entries may remain; [`Log::first_index`] returns the first remaining entry. The
+    /// truncation is durable when this function returns.
     ///
     /// If `upto` is beyond the last entry, all entries are removed and the log continues at `upto +
     /// 1`, which is necessary after a snapshot that contains entries that this node never had.
@@ -308,7 +310,7 @@ impl Log {
                 log.begin_segment(end, 0)?;
                 log.synced_end = end;
             }
-            // Removing the oldest segment first leaves no gap after a crash.
+            // The oldest segment is removed first, so that a crash leaves no gap.
             while log.segments.get(1).is_some_and(|second| second.header.first_index <= end) {
                 log.retire(0)?;
             }
@@ -316,9 +318,9 @@ impl Log {
         })
     }
 
-    /// Continues in a small segment, so that the next [`Log::truncate_prefix`] can remove everything
-    /// before it, and removes the spares. It does nothing if the log is small. Durable when this
-    /// returns.
+    /// Continues in a small segment, so that the next [`Log::truncate_prefix`] can remove
+    /// everything before it, and removes the spares. Does nothing if the log is small. The change
+    /// is durable when this function returns.
     ///
     /// # Errors
     ///
@@ -342,7 +344,7 @@ impl Log {
         })
     }
 
-    /// Runs a change unless the log has stopped, and stops it after a fatal error.
+    /// Runs a change unless the log has stopped. Stops the log after a fatal error.
     fn change<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         if self.stopped {
             return Err(Error::Stopped);
@@ -363,8 +365,9 @@ impl Log {
         entries.iter().take_while(fits).count()
     }
 
-    /// Creates the files that these entries will need, so that a full disk is detected before
-    /// anything is written. If that is one file, all of them fit into it; if more, each has the largest size.
+    /// Creates the files that these entries will need, so that a full disk is detected before any
+    /// entry is written. If one file suffices, all entries fit into it; otherwise each file has the
+    /// maximum size.
     fn reserve(&mut self, entries: &[Entry]) -> Result<(), Error> {
         let rest = entries.get(self.count_fitting(entries)..).unwrap_or_default();
         let record_bytes = |entry: &Entry| record::record_bytes(entry.payload.len());
@@ -384,8 +387,8 @@ impl Log {
         Ok(())
     }
 
-    /// Returns the size of a new segment with room for records of `bytes` bytes, as far as the
-    /// largest segment has it.
+    /// Returns the size of a new segment with room for records of `bytes` bytes, at most the
+    /// maximum segment size.
     fn next_size(&self, bytes: u64) -> u64 {
         let last = self.segments.last().map_or(0, |last| last.header.size_bytes);
         let wanted = bytes.saturating_add(DATA_OFFSET).next_multiple_of(DATA_OFFSET);
@@ -397,8 +400,8 @@ impl Log {
         self.segments.last().map_or(0, |segment| segment.header.id)
     }
 
-    /// Ends the last segment and begins a new one, both durably. The rename makes the file a
-    /// segment of the log; before that, it is only a spare.
+    /// Ends the last segment and begins a new one, both durably. The rename turns a spare file into
+    /// a segment of the log.
     fn begin_segment(&mut self, first_index: u64, previous_id: u64) -> Result<(), Error> {
         let spare = match self.spares.pop() {
             Some(spare) => spare,
@@ -429,8 +432,8 @@ impl Log {
         Ok(())
     }
 
-    /// Creates a file that can become a segment, and returns its name. Its valid header
-    /// distinguishes it from an incomplete file, and differs from that of any segment.
+    /// Creates a file that can become a segment, and returns its name. The spare's header is valid,
+    /// unlike an incomplete file's header, and differs from the header of any segment.
     fn create_spare(&mut self, size_bytes: u64) -> Result<Spare, Error> {
         let name = self.next_spare_name();
         let file = self.disk.create(&name, size_bytes).map_err(|error| match error.kind {
@@ -471,7 +474,7 @@ impl Log {
 
     fn retire_file(&mut self, name: &str, size_bytes: u64) -> Result<(), Error> {
         let largest = self.options.segment_bytes;
-        // A log whose last segment is smaller does not need such a file soon.
+        // A log whose last segment is smaller does not need a file of the maximum size soon.
         let is_large = self.segments.last().is_some_and(|last| last.header.size_bytes == largest);
         if is_large && size_bytes == largest && self.spares.len() < self.options.spares_max {
             let spare = self.next_spare_name();

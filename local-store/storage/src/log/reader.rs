@@ -1,4 +1,4 @@
-//! Reads entries of a log in order, across segments.
+//! A reader of a log's entries, in order and across segments.
 
 use std::ops::Range;
 
@@ -15,8 +15,8 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Creates a reader of `from` (inclusive) to `to` (exclusive), which must all be in these
-    /// segments.
+    /// Creates a reader of the entries from `from` (inclusive) to `to` (exclusive), which must all
+    /// be in these segments.
     pub(super) fn new(segments: &'a [Segment], from: u64, to: u64) -> Self {
         let begun = segments.partition_point(|segment| segment.header.first_index <= from);
         let segments = segments.get(begun.saturating_sub(1)..).unwrap_or_default();

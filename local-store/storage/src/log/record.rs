@@ -1,7 +1,7 @@
 //! The encoding of one entry: a header of 40 bytes, the payload, and zeros up to the next multiple
 //! of 8 bytes.
 //!
-//! This module does no I/O. `docs/formats/log.md` draws the layout.
+//! This module does no I/O. `docs/formats/log.md` documents the layout.
 
 use bytes::Bytes;
 use crc32c::{crc32c, crc32c_append};
@@ -49,8 +49,8 @@ impl From<Vec<u8>> for Payload {
     }
 }
 
-/// Two payloads are equal if their concatenated bytes are equal, wherever the boundary between
-/// their parts is.
+/// Two payloads are equal if their concatenated bytes are equal, even if the boundary between their
+/// parts differs.
 impl PartialEq for Payload {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len()
@@ -67,14 +67,14 @@ pub struct Entry {
     pub index: u64,
     /// The term of the leader that appended the entry, as in Raft.
     pub term: u64,
-    /// Its payload, which the log does not interpret.
+    /// The payload of the entry, which the log does not interpret.
     pub payload: Payload,
 }
 
-/// The size of a record's header.
+/// The size of a record's header in bytes.
 pub(super) const HEADER_BYTES: usize = 40;
 
-/// Every record begins at a multiple of this.
+/// The alignment of records in bytes: every record begins at a multiple of this number.
 pub(super) const ALIGNMENT_BYTES: usize = 8;
 
 /// A header whose checksum was verified.
@@ -84,7 +84,7 @@ pub(super) struct Header {
     pub(super) payload_bytes: u32,
     pub(super) index: u64,
     pub(super) term: u64,
-    /// When this record was written, all entries below this index were durable.
+    /// The end of the durable entries (exclusive) when this record was written.
     pub(super) synced_end: u64,
 }
 
@@ -111,7 +111,7 @@ impl Header {
         })
     }
 
-    /// Returns the size of the whole record in bytes.
+    /// Returns the size of the record in bytes, including its header and padding.
     pub(super) fn record_bytes(&self) -> u64 {
         record_bytes(self.payload_bytes as usize)
     }

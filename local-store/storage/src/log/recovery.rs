@@ -1,4 +1,5 @@
-//! Opens a log: finds and verifies its segments, cuts off a torn end, and removes leftover files.
+//! Recovery of a log when it is opened: finds and verifies its segments, cuts off a torn end, and
+//! removes leftover files.
 //!
 //! The documentation of [`super`] states the rules.
 
@@ -10,15 +11,15 @@ use super::segment::{self, HEADER_BYTES, Header, Segment, describe};
 use super::{Error, Log, Options, Spare};
 use crate::disk::Disk;
 
-/// Bytes that are rewritten at a time.
+/// The number of bytes that are rewritten at a time.
 const REWRITE_BYTES: u64 = 256 * 1024;
 
-/// The findings when a log was opened.
+/// The findings of [`Log::open`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The number of entries in the log.
     pub entries: u64,
-    /// The torn end that was cut off; `None` if there was none.
+    /// The torn end that was cut off; `None` if the log had no torn end.
     pub discarded: Option<Discarded>,
 }
 
@@ -47,8 +48,8 @@ impl Log {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if something durable is lost or changed; [`Error::UnknownVersion`] if
-    /// another version of this program wrote it.
+    /// [`Error::Corrupt`] if durable bytes were lost or changed; [`Error::UnknownVersion`] if
+    /// another version of this program wrote the log.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
         options.check()?;
         let mut log = Log {
@@ -139,7 +140,7 @@ impl Log {
         Ok(())
     }
 
-    /// Links the segments, from the newest one back to the oldest, each to its predecessor.
+    /// Links each segment to its predecessor, from the newest segment back to the oldest.
     fn link_segments(&mut self, mut found: BTreeMap<u64, Segment>) -> Result<(), Error> {
         let Some((_, newest)) = found.pop_last() else {
             return self.begin_segment(self.options.first_index, 0);
@@ -153,15 +154,15 @@ impl Log {
         }
         self.segments.reverse();
         for (id, segment) in found {
-            // The newest segment has replaced segments with ids between its own and its
-            // predecessor's.
+            // The newest segment has replaced the segments with ids between its own id and its
+            // predecessor's id.
             if id < newest_previous_id {
                 let missing = segment::name(previous_id);
                 return Err(Error::Corrupt {
                     file: oldest_name,
                     offset: 24,
-                    expected: format!("the file {missing}, which this segment continues"),
-                    found: format!("no such file, but {}, which is older", segment.name),
+                    expected: format!("the file {missing}, whose successor is this segment"),
+                    found: format!("no such file, but the older file {}", segment.name),
                 });
             }
             self.retire_file(&segment.name, segment.header.size_bytes)?;
@@ -169,8 +170,8 @@ impl Log {
         Ok(())
     }
 
-    /// Reads all segments but the last, which must be undamaged up to the first index of the next
-    /// segment.
+    /// Reads all segments except the last. Each of them must be undamaged up to the first index of
+    /// the next segment.
     fn check_sealed_segments(&mut self) -> Result<(), Error> {
         let ends: Vec<u64> =
             self.segments.iter().skip(1).map(|next| next.header.first_index).collect();
@@ -211,7 +212,7 @@ impl Log {
                 file: segment.name.clone(),
                 offset,
                 expected: format!(
-                    "{}, which was durable when the record at offset {witness} was written",
+                    "{}, which was durable before the record at offset {witness} was written",
                     describe(index)
                 ),
                 found: scan.found,
@@ -228,7 +229,7 @@ impl Log {
     }
 }
 
-/// Rewrites the records from this offset on unchanged, and syncs them.
+/// Rewrites the records from this offset on with the same bytes, and syncs them.
 ///
 /// The records may have been read from the page cache. After a failed sync, the page cache can
 /// contain bytes that are not on the disk and that no later sync would write. Rewriting marks these

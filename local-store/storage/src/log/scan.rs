@@ -1,24 +1,24 @@
-//! Reads the records of a segment up to the first one that is not whole, and classifies the bytes
-//! after it.
+//! A scan that reads the records of a segment up to the first broken record, and classifies the
+//! bytes after it.
 //!
-//! The file is read one window at a time and never changed; `recovery` acts on the result.
+//! The file is read one window at a time and never changed; `recovery` uses the result.
 
 use super::Error;
 use super::record::{self, ALIGNMENT_BYTES, HEADER_BYTES};
 use super::segment::{self, DATA_OFFSET, Segment, describe};
 
-/// Bytes of the file in memory at a time, unless one record is larger.
+/// The number of bytes of the file that are in memory at a time, unless a record is larger.
 const WINDOW_BYTES: usize = 256 * 1024;
 
 /// The result of reading the records of a segment in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Scan {
-    /// The offset of each whole record, as in [`Segment::offsets`].
+    /// The offset of each valid record, as in [`Segment::offsets`].
     pub(super) offsets: Vec<u32>,
-    /// The offset at which the first record that is not whole would begin.
+    /// The offset after the last valid record, where the first broken record would begin.
     pub(super) end_offset: u64,
-    /// The highest `synced_end` of these records: all entries below this index were durable when
-    /// the last of them was written.
+    /// The highest `synced_end` of the valid records: all entries below this index were durable
+    /// when the last of these records was written.
     pub(super) synced_end: u64,
     /// The content at `end_offset`, for error messages.
     pub(super) found: String,
@@ -26,7 +26,7 @@ pub(super) struct Scan {
     torn_payload: Option<record::Header>,
 }
 
-/// Reads records until a record is not whole, or `count_max` records were read.
+/// Reads records until a record is broken, or `count_max` records were read.
 pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
     let mut window = Window::new(segment);
     let mut scan = Scan {
@@ -64,7 +64,7 @@ pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
     Ok(scan)
 }
 
-/// The content after the first record that is not whole.
+/// The kind of content from the first broken record on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TailContent {
     /// No bytes that were written into this segment: the segment ended cleanly.

@@ -1,7 +1,7 @@
 //! One segment: a file of fixed size with a header of 4,096 bytes and records after it.
 //!
-//! The module appends to and reads from one file. Syncing, and deciding where a log begins or ends,
-//! is up to its callers. `docs/formats/log.md` draws the layout.
+//! The module appends to and reads from one file. Its callers sync the file, and decide where a log
+//! begins and ends. `docs/formats/log.md` documents the layout.
 
 use crc32c::crc32c;
 
@@ -9,11 +9,11 @@ use super::Error;
 use super::record::{self, Entry};
 use crate::disk::DiskFile;
 
-/// The offset of the first record: a whole page, so that no write of a record touches the header's
-/// sector or page.
+/// The offset of the first record in bytes: one page, so that no write of a record changes the
+/// header's sector or page.
 pub(super) const DATA_OFFSET: u64 = 4_096;
 
-/// The used bytes of the header; the rest up to [`DATA_OFFSET`] is zero.
+/// The number of used bytes of the header; the remaining bytes up to [`DATA_OFFSET`] are zero.
 pub(super) const HEADER_BYTES: usize = 48;
 
 const MAGIC: &[u8; 8] = b"weir-log";
@@ -30,10 +30,10 @@ pub(super) struct Header {
     pub(super) id: u64,
     /// The id of the preceding segment; zero if the log begins with this segment.
     pub(super) previous_id: u64,
-    /// The index of the first record. It also ends the previous segment: records of that segment
-    /// from this index on were torn, and do not count.
+    /// The index of the first record. Records of the previous segment from this index on were torn,
+    /// and are ignored.
     pub(super) first_index: u64,
-    /// The size of the file.
+    /// The size of the file in bytes.
     pub(super) size_bytes: u64,
 }
 
@@ -64,8 +64,8 @@ impl Header {
             let found = format!("`{}`", magic.escape_ascii());
             return Err(corrupt(0, "the magic `weir-log`", found));
         }
-        // The checksum is checked before the version, because a flipped bit in the version is
-        // damage and not a file of a later program.
+        // The checksum is verified before the version, because a flipped bit in the version is
+        // damage, not a file of a later program.
         let computed = crc32c(&[head, body].concat());
         if read_u32(crc) != computed {
             let found = format!("{:#010x}", read_u32(crc));
@@ -194,7 +194,7 @@ pub(super) fn offset_unit(offset: u64) -> u32 {
     u32::try_from(offset / record::ALIGNMENT_BYTES as u64).unwrap_or(u32::MAX)
 }
 
-/// Describes a record in an error message.
+/// Returns the description of a record for an error message.
 pub(super) fn describe(index: u64) -> String {
     format!("the record of index {index}")
 }

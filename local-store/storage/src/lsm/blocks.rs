@@ -5,14 +5,15 @@
 use super::key::KeyPrefix;
 use super::row::Row;
 
-/// Rows per block: a table in memory grows by one block at a time without moving existing rows.
+/// The number of rows per block. A table in memory grows by one block at a time, without moving
+/// existing rows.
 pub(super) const ROWS_IN_BLOCK: usize = 256;
 
 /// The position of a row in the blocks. A table is flushed to disk long before 32 bits are
 /// exhausted.
 pub(super) type RowPosition = u32;
 
-/// Rows in insertion order. None of them ever moves.
+/// Rows in insertion order. A row never moves.
 #[derive(Default)]
 pub(super) struct Blocks {
     blocks: Vec<Block>,
@@ -31,7 +32,7 @@ pub(super) struct RowState {
     /// Whether the key did not exist when the row was inserted, so that removing the row needs no
     /// tombstone.
     pub(super) is_new: bool,
-    /// Whether the row still waits to be put into the key order.
+    /// Whether the row is not in the key order yet.
     pub(super) is_waiting: bool,
     /// Whether the row's position is in the list of positions to be put in order. It may be in the
     /// list because of an earlier row at the same position.
@@ -72,8 +73,8 @@ impl Blocks {
         (place, was_listed)
     }
 
-    /// Returns the rows whose key prefix is wanted and that have a version to keep: their prefixes
-    /// and positions.
+    /// Returns the prefixes and positions of the rows whose key prefix is wanted, without rows that
+    /// have no version to keep.
     pub(super) fn needed(
         &self,
         is_wanted: impl Fn(&KeyPrefix) -> bool,

@@ -1,5 +1,5 @@
-//! The rows of a range on disk, in order: those of the tree merged with those of the queues. Rows
-//! in memory are not included.
+//! The rows of a range on disk, in key order: the rows of the tree merged with the rows of the
+//! queues. Rows in memory are not included.
 
 use std::ops::Bound;
 
@@ -11,7 +11,7 @@ use super::queue::Rows;
 use super::view::{KeyRange, ViewState};
 use crate::engine::OWN_KEYS;
 
-/// A cursor over the rows of a range on disk. The cursor is at a row, or at the end.
+/// A cursor over the rows of a range on disk. It points to a row, or to the end.
 pub(super) struct DiskRows {
     tree: Option<Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send>>,
     tree_row: Option<(Slice, Slice)>,
@@ -20,8 +20,8 @@ pub(super) struct DiskRows {
 }
 
 impl DiskRows {
-    /// Creates a cursor from `from` (inclusive) to `to` (exclusive); `in_tree` is the same range in
-    /// bounds that the tree accepts.
+    /// Creates a cursor over the rows from `from` (inclusive) to `to` (exclusive). `in_tree` is the
+    /// same range as bounds that the tree accepts.
     ///
     /// # Errors
     /// When a row cannot be read.
@@ -51,7 +51,7 @@ impl DiskRows {
         Ok(stored)
     }
 
-    /// Creates a cursor without rows.
+    /// Creates a cursor that points to the end, without rows.
     pub(super) fn at_end(reverse: bool) -> Self {
         Self { tree: None, tree_row: None, queues: None, reverse }
     }

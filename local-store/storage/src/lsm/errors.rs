@@ -1,4 +1,4 @@
-//! Errors of the tree, classified by what the caller has to do.
+//! Errors of the tree, classified by what the caller must do.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(super) fn io_error(operation: &'static str, path: &Path, source: &io::Error)
     Error::Io { path: path.display().to_string(), operation, reason }
 }
 
-/// Returns whether the operation failed because no file descriptor was left.
+/// Returns whether the operation failed for lack of a file descriptor.
 pub(super) fn is_exhausted(error: &lsm_tree::Error) -> bool {
     matches!(error, lsm_tree::Error::Io(source) if descriptors::is_exhausted(source))
 }
@@ -25,10 +25,10 @@ pub(super) fn is_passing(error: &lsm_tree::Error) -> bool {
     matches!(error, lsm_tree::Error::Io(source) if descriptors::is_passing(source))
 }
 
-/// The code of an error of the disk itself, `EIO`, which is the same on Linux and macOS.
+/// The error code of a failed disk, `EIO`, which is the same on Linux and macOS.
 const DISK_ERROR: i32 = 5;
 
-/// Returns whether the error is that the disk itself failed.
+/// Returns whether the error is a failure of the disk itself.
 pub(super) fn is_of_disk(error: &io::Error) -> bool {
     error.raw_os_error() == Some(DISK_ERROR)
 }
@@ -38,7 +38,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Classifies an error of the tree by what the caller has to do.
+/// Classifies an error of the tree by what the caller must do.
 pub(super) fn sort(operation: &'static str, path: &Path, error: lsm_tree::Error) -> Error {
     match error {
         lsm_tree::Error::Io(source) if queue::is_damage(&source) => corrupt(path, &source),
@@ -48,8 +48,8 @@ pub(super) fn sort(operation: &'static str, path: &Path, error: lsm_tree::Error)
 }
 
 /// Classifies an error of a tree that is being opened. Missing or truncated files count as damage,
-/// like wrong bytes. For an empty table file, the error is `InvalidInput`, because the tree seeks
-/// to a position before the beginning of the file.
+/// like wrong bytes. An empty table file causes the error `InvalidInput`, because the tree seeks to
+/// a position before the beginning of the file.
 pub(super) fn sort_opening(path: &Path, error: lsm_tree::Error) -> Error {
     match &error {
         lsm_tree::Error::Io(source)

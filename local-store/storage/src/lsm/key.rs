@@ -1,4 +1,4 @@
-//! Keys of tables in memory. A key stores its hash, and usually needs no allocation.
+//! Keys of rows in memory. A key stores its hash, and usually needs no allocation.
 
 use std::hash::BuildHasher;
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 /// Size of a CPU cache line in bytes.
 pub(super) const LINE_BYTES: usize = 64;
 
-/// Bytes of a key that are stored inline in the row; most keys are not longer.
+/// The number of bytes of a key that are stored inline in the row. Most keys are not longer.
 const INLINE_BYTES: usize = 64;
 
 /// The hasher of keys. Its seed differs in each process, so that no client can choose keys that
@@ -18,7 +18,7 @@ static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 /// A key. Most comparisons need only its inline bytes.
 #[derive(Clone, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    /// The first bytes, padded with zeros. If they differ between two keys, their order is the
+    /// The first bytes, padded with zeros. If these bytes of two keys differ, their order is the
     /// order of the keys.
     first: [u64; INLINE_BYTES / 8],
     /// The remaining bytes. Two keys of different lengths can have the same first bytes and no
@@ -29,16 +29,17 @@ pub(super) struct Key {
     hash: u32,
 }
 
-/// The first bytes of a key. If they differ between two keys, their order is the order of the keys.
-/// In an item's key they contain the table, the token, and 45 bytes of the partition key and the
-/// sort key. In an index entry's key they contain the table, the index, the token, and 43 bytes.
+/// The first bytes of a key. If these bytes of two keys differ, their order is the order of the
+/// keys. In an item's key they contain the table, the token, and 45 bytes of the partition key and
+/// the sort key. In an index entry's key they contain the table, the index, the token, and 43
+/// bytes.
 pub(super) type KeyPrefix = [u64; INLINE_BYTES / 8];
 
 impl PartialEq for Key {
-    /// Equivalent to a derived implementation, but faster: the first bytes are compared inline, and
-    /// there is no call if there are no remaining bytes. A call to compare zero bytes may still
-    /// load memory, which would take longer than the rest of this function. A key whose remaining
-    /// bytes were dropped never equals a key that has remaining bytes.
+    /// Equivalent to a derived implementation, but faster: it compares the first bytes inline, and
+    /// makes no call if there are no remaining bytes. A call that compares zero bytes may load
+    /// memory, which would take longer than the rest of this function. A key whose remaining bytes
+    /// were dropped never equals a key that has remaining bytes.
     fn eq(&self, other: &Self) -> bool {
         let first = self.first.iter().zip(&other.first);
         let differing = first.fold(0, |all, (own, other)| all | (own ^ other));
@@ -85,20 +86,20 @@ impl Key {
         self.first
     }
 
-    /// Returns one value from each cache line of the key itself, so that reading them loads these
-    /// lines.
+    /// Returns one value from each cache line of the key, without its remaining bytes. Reading the
+    /// values loads these lines.
     pub(super) fn ends(&self) -> (u64, u64, u32) {
         let [first, .., last] = self.first;
         (first, last, self.length)
     }
 
     /// Returns a byte of each of the first two cache lines of a long key's remaining bytes. Reading
-    /// these bytes loads the lines; the CPU prefetches the following lines by itself.
+    /// these bytes loads the lines; the CPU automatically prefetches the following lines.
     pub(super) fn rest_lines(&self) -> impl Iterator<Item = &u8> {
         self.rest.iter().step_by(LINE_BYTES).take(2)
     }
 
-    /// Frees the remaining bytes. A long key is incomplete afterwards.
+    /// Frees the remaining bytes of the key. A long key is incomplete afterwards.
     pub(super) fn drop_rest(&mut self) {
         self.rest = Box::default();
     }
@@ -115,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a removed long key is not confused with another one that has the same first bytes.
+    /// Goal: a removed long key does not equal another long key with the same first bytes.
     #[test]
     fn a_removed_key_equals_no_long_key() {
         let (mut bytes, other) = ([7; 80], [7; 80]);

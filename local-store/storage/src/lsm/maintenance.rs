@@ -1,5 +1,5 @@
-//! The thread that flushes sealed tables to disk and merges the tables there. Without this thread,
-//! memory and the number of tables would grow without bound.
+//! The thread that flushes sealed tables to disk and merges the tables on disk. Without this
+//! thread, the memory and the number of tables would grow without bound.
 //!
 //! The thread never changes the contents of a view.
 
@@ -20,31 +20,32 @@ use crate::error::Error;
 /// The maximum number of sealed tables that wait for a flush. If there are more, writers wait.
 const SEALED_TABLES_MAX: usize = 3;
 
-/// The maximum number of runs of tables that a read has to search. If there are more, writers wait
+/// The maximum number of runs of tables that a read must search. If there are more, writers wait
 /// for a merge.
 const RUNS_MAX: usize = 20;
 
-/// The number of runs at which the compaction strategy merges them. It is a trade-off: a merge
-/// rewrites the tables that overlap with the runs, and a read on disk has to search each run. With
-/// 10 instead of 6, batches of writes to a table with a stream or an index take a tenth less CPU
-/// time, but some queries of data on disk take a seventh more.
+/// The number of runs at which the compaction strategy merges them. The number is a trade-off: a
+/// merge rewrites the tables that overlap with the runs, but a read on disk must search each run.
+/// With 10 instead of 6, batches of writes to a table with a stream or an index take a tenth less
+/// CPU time, but some queries of data on disk take a seventh more.
 const RUNS_TO_MERGE: u8 = 10;
 
 /// The number of levels of the tree.
 const LEVELS: usize = 7;
 
-/// Size ratio above which deeper levels are merged before the first two; practically unlimited, so the first
-/// two levels are merged first.
+/// The size ratio above which deeper levels are merged before the first two. It is practically
+/// unlimited, so the first two levels are always merged first.
 const LEVEL_RATIO_UNLIMITED: f32 = 1e9;
 
-/// The largest tree, in bytes of its files, of which all tables are merged to give space back. That
-/// takes about a second; writers wait for it only after some 60 MB.
+/// The maximum size of a tree, in bytes of its files, whose tables are all merged to free disk
+/// space. The merge takes about a second; writers wait for it only after they have written some 60
+/// MB.
 const RECLAIMED_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
-/// Bytes of files that are never worth a merge.
+/// The size of files in bytes below which a merge to free disk space is not worthwhile.
 const RECLAIMED_BYTES_MIN: u64 = 4 * 1024 * 1024;
 
-/// The maintenance thread, as the storage uses it.
+/// A handle on the maintenance thread, for the storage.
 pub(super) struct MaintenanceThread {
     work: Arc<Work>,
     thread: Option<JoinHandle<()>>,
@@ -63,7 +64,7 @@ struct Work {
 enum PendingWork {
     Nothing,
     Tables,
-    /// Also merge all tables if that frees much space.
+    /// Flush and merge, and also merge all tables if that frees much space.
     Space,
     End,
 }
@@ -87,7 +88,7 @@ impl MaintenanceThread {
         self.work.changed.notify_all();
     }
 
-    /// Requests a merge of all tables if that frees much space. Does not wait.
+    /// Requests a merge of all tables if that would free much space. Does not wait.
     pub(super) fn start_reclaiming(&self) {
         *self.work.lock() = PendingWork::Space;
         self.work.changed.notify_all();
@@ -102,7 +103,7 @@ impl MaintenanceThread {
         if let Some(room) = self.work.room() {
             return room;
         }
-        // A merge may take seconds, during which other tasks should run.
+        // A merge may take seconds. Meanwhile other tasks should run.
         block_in_place(|| {
             let mut to_do = self.work.lock();
             loop {
@@ -122,13 +123,13 @@ impl Drop for MaintenanceThread {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the maintenance thread of a storage panicked");
+            tracing::error!("the maintenance thread of a storage panicked, which is a defect");
         }
     }
 }
 
-/// Waits, and lets the other tasks of a runtime with several threads continue. In a runtime with
-/// one thread, which only simulations and tests have, other tasks wait.
+/// Calls `wait`, which blocks, and lets the other tasks of a runtime with several threads continue.
+/// In a runtime with one thread, which only simulations and tests use, other tasks wait.
 pub(super) fn block_in_place<T>(wait: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
@@ -139,7 +140,7 @@ pub(super) fn block_in_place<T>(wait: impl FnOnce() -> T) -> T {
 
 impl Work {
     /// Returns whether a writer may continue, or the error that ended the thread. Returns `None`
-    /// while the writer has to wait.
+    /// while the writer must wait.
     fn room(&self) -> Option<Result<(), Error>> {
         if let Some(error) = self.state.failed.get() {
             return Some(Err(error.clone()));
@@ -184,12 +185,12 @@ impl Work {
     fn write_and_merge(&self) -> Result<(), Error> {
         let state = &*self.state;
         state.flush_with_descriptors(|| self.is_to_end())?;
-        // Wakes the writers now, because those that wait for the flush need not wait for a merge.
-        // Acquiring the lock first ensures that no writer is between its check and its wait, where
-        // it would miss the notification.
+        // Wakes the writers before the merge, because writers that wait for the flush need not wait
+        // for a merge. Acquires the lock first, so that no writer is between its check and its wait
+        // and misses the notification.
         drop(self.lock());
         self.changed.notify_all();
-        // Bounds the loop: each merge moves at least one table down by one level.
+        // The loop is bounded, because each merge moves at least one table down by one level.
         let merges_max = LEVELS * (state.tree.table_count() + 1);
         let mut backoff = Backoff::default();
         for _ in 0..merges_max {
@@ -224,7 +225,7 @@ impl Work {
         Ok(())
     }
 
-    /// Merges all tables if they may have twice the bytes that are needed, or many deleted rows.
+    /// Merges all tables if they may have twice the necessary bytes, or many deleted rows.
     fn reclaim(&self) -> Result<(), Error> {
         let state = &*self.state;
         let bytes = state.tree.disk_space();
@@ -236,7 +237,7 @@ impl Work {
             return Ok(());
         }
         match state.tree.major_compact(state.file_bytes, state.oldest_seen()) {
-            // The next time without writes tries again. The input is unchanged.
+            // The input is unchanged. The merge is retried in the next quiet time.
             Err(error) if is_passing(&error) => return Ok(()),
             Err(lsm_tree::Error::Io(error)) if is_full(&error) => return Ok(()),
             Err(error) => return Err(state.sort("write to", error)),
@@ -250,11 +251,11 @@ impl Work {
         *self.lock() == PendingWork::End
     }
 
-    /// Merges some tables. Returns whether there was anything to merge.
+    /// Merges some tables. Returns whether a merge was possible.
     ///
     /// The strategy chooses the level that exceeds its target size the most, and does nothing if
-    /// only a large merge is possible there. Writers wait only for the newest level, so this level
-    /// is merged first while it has many runs.
+    /// only a large merge is possible in this level. Writers wait only for the newest level, so
+    /// this level is merged first while it has many runs.
     fn merge_once(&self) -> Result<bool, lsm_tree::Error> {
         let state = &*self.state;
         let all = Leveled::default()
@@ -274,7 +275,7 @@ impl Work {
         }
         // No small merge is possible, but writers wait: merge all tables into one run.
         let (tables, path) = (state.tree.table_count(), state.path.display());
-        tracing::info!(tables, %path, "merging all tables; writes and shutdown wait until this is done");
+        tracing::info!(tables, %path, "merging all tables; writes and shutdown wait until this ends");
         state.tree.major_compact(state.file_bytes, state.oldest_seen())?;
         if self.shape() == before {
             // Without this error, writers would wait forever.

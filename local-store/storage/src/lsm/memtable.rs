@@ -1,9 +1,9 @@
 //! A table in memory: the changes of batches since the last table was sealed, in key order.
 //!
-//! A change replaces the previous change of its key, unless an open view sees the previous one.
+//! A change replaces the previous change of its key, unless an open view sees the previous change.
 //! Therefore a key that is written repeatedly takes no more memory, and is written to disk once. A
-//! key that was inserted and deleted before the flush is not written to disk at all. `rows` looks
-//! up rows; the caller decides when a table is full.
+//! key that was inserted and deleted before the flush is never written to disk. `rows` looks up
+//! rows; the caller decides when a table is full.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +19,9 @@ use super::row::{ROWS_TOGETHER, Row};
 use super::rows::{Range, Rows, VALUE_BYTES_TOGETHER};
 use super::versions::{OpenViews, Version, Versions};
 
-/// The most rows and bytes that are copied while the lock is held, because writers wait for the
-/// lock. The first copy is smaller, because most readers need only a few rows.
+/// The maximum number of rows and bytes that are copied while the lock is held. It is limited
+/// because writers wait for the lock. The first copy is smaller, because most readers need only a
+/// few rows.
 const COPY_SIZE: CopySize = CopySize { rows: 128, bytes: 64 * 1024 };
 const FIRST_COPY_SIZE: CopySize = CopySize { rows: 16, bytes: 4 * 1024 };
 
@@ -37,8 +38,8 @@ impl Memtable {
         for ops in ops.chunks(ROWS_TOGETHER) {
             let keys: Vec<Key> = ops.iter().map(|op| Key::from(op.key())).collect();
             let mut rows = self.rows.write();
-            // Prefetches only one byte of each value, because dropping a replaced value accesses
-            // only its reference count.
+            // Prefetches only one byte of each value, which loads the reference count. Dropping a
+            // replaced value needs no more.
             let fetched = rows.fetch(&keys, 1);
             let rows_before = rows.bytes();
             let (mut came, mut went) = (0, 0);
@@ -90,7 +91,7 @@ impl Memtable {
     }
 
     /// Copies the next rows of a range, as a view of the batches below `below` sees them. Copies as
-    /// many rows as fit into `to`, unless the range ends before.
+    /// many rows as fit into `to`, or all rows up to the end of the range.
     fn copy(&self, range: &Range, reverse: bool, below: u64, to: &mut Copied) {
         let rows = self.read_in_order();
         let mut range = rows.range(range);
@@ -105,7 +106,7 @@ impl Memtable {
 
     /// Returns every version of the keys whose first byte is wanted, in the tree's order: by key,
     /// then the newest version first. The table must be sealed. A concurrent reader waits only
-    /// while a few rows are copied, however long the whole iteration takes.
+    /// while a few rows are copied, not for the entire iteration.
     pub(super) fn versions(
         &self,
         is_wanted: impl Fn(u8) -> bool,
@@ -159,8 +160,8 @@ impl Memtable {
         newest
     }
 
-    /// Puts all rows into key order, unless they are already in order, and returns them. Ordering
-    /// is deferred until a reader of a range needs it.
+    /// Puts all rows into key order, if they are not in order yet, and returns them. Ordering is
+    /// deferred until a reader of a range needs it.
     fn read_in_order(&self) -> RwLockReadGuard<'_, Rows> {
         let rows = self.read();
         if rows.is_in_order() {
@@ -182,7 +183,7 @@ impl Memtable {
 /// The newest values of keys, or their deletions.
 pub(super) struct Newest {
     keys: Vec<u8>,
-    /// For each row, the end of its key and its value. A key begins where the previous one ends.
+    /// For each row, the end of its key and its value. A key begins at the end of the previous key.
     rows: Vec<(usize, Option<Value>)>,
 }
 
@@ -213,7 +214,7 @@ struct CopySize {
     bytes: usize,
 }
 
-/// The ends of a row's key and value; the row begins where the previous one ends.
+/// The ends of a row's key and value. The row begins at the end of the previous row.
 #[derive(Clone, Copy)]
 struct CopiedRow {
     start: usize,
@@ -243,8 +244,8 @@ impl Copied {
     }
 }
 
-/// A cursor over a range of a table that copies some rows at a time, so that writers do not have to
-/// wait until all rows have been visited.
+/// A cursor over a range of a table. It copies some rows at a time, so that writers need not wait
+/// until all rows have been visited.
 pub(super) struct Cursor<'a> {
     table: &'a Memtable,
     /// The range that is not copied yet.

@@ -1,11 +1,11 @@
-//! The tables in memory: the active one, the sealed ones that wait for a flush, and the last
-//! flushed one, which still serves reads of recent writes.
+//! The tables in memory: the active table, the sealed tables that wait for a flush, and the last
+//! flushed table, which serves reads of recent writes.
 
 use std::sync::Arc;
 
 use super::memtable::Memtable;
 
-/// An immutable set of tables. A view keeps the set that was current when the view was opened.
+/// An immutable set of tables. A view keeps the set that was current when it was opened.
 #[derive(Clone, Default)]
 pub(super) struct Memtables {
     active: Arc<Memtable>,
@@ -19,8 +19,8 @@ impl Memtables {
         &self.active
     }
 
-    /// Returns all tables, the newest first. If several tables contain a key, the first of them has
-    /// the key's newest version.
+    /// Returns all tables, newest first. If several tables contain a key, the first of these tables
+    /// has the key's newest version.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Memtable> {
         let active = std::iter::once(&self.active);
         active.chain(&self.sealed).chain(&self.written).map(|table| &**table)

@@ -1,15 +1,15 @@
-//! The production engine: a log-structured merge tree of the crate lsm-tree.
+//! The production engine: a log-structured merge tree from the crate lsm-tree.
 //!
-//! The engine has no log of its own. A batch goes into a table in memory. A full table is sealed;
-//! the background thread flushes it to disk and syncs it as a whole. Tables are sealed only between
+//! The engine has no separate log. A batch goes into a table in memory. A full table is sealed; the
+//! background thread flushes the entire table to disk and syncs it. Tables are sealed only between
 //! two batches, so a crash leaves a prefix of the batches on disk, and the node's log restores the
 //! rest.
 //!
 //! Stream records, which are only appended and removed in key order, are in separate files beside
 //! the tree (`queue`).
 //!
-//! The tables in memory are this crate's own: a new version replaces the previous version of its
-//! key, whereas the tables of lsm-tree keep every version until they are flushed.
+//! The tables in memory are implemented in this crate: a new version replaces the previous version
+//! of its key, whereas the tables of lsm-tree keep every version until they are flushed.
 //!
 //! A read may find damage long after the storage was opened. The damage is recorded in a file
 //! beside the storage, and the storage then refuses to open.
@@ -62,8 +62,8 @@ const LOCK_FILE: &str = "lock";
 /// The name of the operation in errors about a failed read.
 const READ: &str = "read";
 
-/// Attempts to acquire the lock. The next constant is the pause between them. All attempts together
-/// take a tenth of a second.
+/// The maximum number of attempts to acquire the lock. The next constant is the pause between two
+/// attempts. All attempts together take a tenth of a second.
 const LOCK_TRIES: usize = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
@@ -73,19 +73,19 @@ const TREE_FILE: &str = "current";
 /// The tree's folder of tables. The folder exists once the tree has tables.
 const TABLES_FOLDER: &str = "tables";
 
-/// The most tables that all trees of a process keep open. A tree opens other tables on demand, and
-/// closes the least recently used ones. Without this limit, 5.4 GB of data would need 690
-/// descriptors for 690 tables, of the 1,024 that a process often has.
+/// The maximum number of tables that all trees of a process keep open. A tree opens other tables on
+/// demand, and closes the least recently used tables. Without this limit, 5.4 GB of data would need
+/// 690 descriptors for 690 tables, whereas a process often has a limit of 1,024.
 pub const OPEN_TABLES_MAX: usize = 256;
 
-/// Files that one tree has open in addition to [`OPEN_TABLES_MAX`]: its lock, its directory, and a
-/// file for each merged run (20 of the newest level, one of each of the six others). During a flush
-/// or a merge, it also has open the table that it writes, and one queue file each for reading and
-/// writing.
+/// The maximum number of files that one tree has open in addition to [`OPEN_TABLES_MAX`]: its lock,
+/// its directory, and a file for each merged run (20 in the newest level, one in each of the other
+/// six levels). During a flush or a merge, it also has open the table that it writes, one queue
+/// file for reading and one for writing.
 pub const OPEN_FILES_PER_TREE: usize = 32;
 
 /// Caches that the trees of a process share: blocks that were read from disk, and open tables. The
-/// leader reads much more than the followers, so with a shared cache it gets more of the space.
+/// leader reads much more than the followers, so it gets a larger part of the shared cache.
 #[derive(Clone)]
 pub struct BlockCache {
     blocks: Arc<Cache>,
@@ -119,27 +119,31 @@ impl fmt::Debug for BlockCache {
 pub struct Options {
     /// The cache of blocks and open tables.
     pub cache: BlockCache,
-    /// Bytes of one table of recent writes. Usually there are two such tables, the active one and
-    /// the last flushed one, and up to four more if the disk is too slow.
+    /// The size in bytes at which a table of recent writes is sealed. Usually there are two tables
+    /// in memory, the active and the last flushed table, and up to four more if the disk is too
+    /// slow.
     pub memtable_bytes: u64,
-    /// Size of the tree's files in bytes, inclusive, up to which the indexes and filters of all
-    /// tables stay in memory. Indexes and filters take a sixtieth of the files. A larger tree keeps
-    /// only those of the newest tables in memory, and reads parts of the others through the cache.
+    /// The maximum size of the tree's files in bytes, inclusive, at which the indexes and filters
+    /// of all tables stay in memory. They have a sixtieth of the size of the files. A larger tree
+    /// keeps only the indexes and filters of the newest tables in memory, and reads parts of the
+    /// others through the cache.
     pub pinned_up_to: u64,
-    /// Size in bytes at which a merge begins a new file. A file that overlaps with no file of the
-    /// next level moves there without a rewrite, which is more likely if files are small.
+    /// The size in bytes at which a merge begins a new file. If a file overlaps with no file of the
+    /// next level, it moves to that level without a rewrite, which is more likely if files are
+    /// small.
     pub file_bytes: u64,
-    /// The receiver of damage that is found after opening.
+    /// The record of damage that is found after opening.
     pub damage: Damage,
 }
 
 const MEBIBYTE: u64 = 1024 * 1024;
-/// Bytes of the cache for each tree that uses it.
+/// The cache size in bytes for each tree that shares the cache.
 pub const CACHE_BYTES_PER_TREE: u64 = 12 * MEBIBYTE;
 
 impl Options {
-    /// Returns options with which three replicas in one process stay below 100 MB each, including
-    /// their share of the items. Data beyond the cache is read through the page cache.
+    /// Returns options with which each of three replicas in one process uses less than 100 MB of
+    /// memory, including its share of the items. Data beyond the cache is read through the page
+    /// cache.
     #[must_use]
     pub fn with_cache(cache: BlockCache) -> Self {
         // The pinned indexes and filters of 1 GiB of files take 17 MB.
@@ -168,11 +172,11 @@ struct State {
     path: PathBuf,
     memtable_bytes: u64,
     file_bytes: u64,
-    /// The number of the next batch. The tree takes some numbers for its own changes.
+    /// The number of the next batch. The tree uses some numbers for its own changes.
     numbers: SequenceNumberCounter,
     /// Locked while a batch is applied, so that no view shows only a part of the batch.
     view_states: Mutex<ViewStates>,
-    /// The error because of which no further write is possible.
+    /// The error that prevents all further writes.
     failed: OnceLock<Error>,
     /// The open directory, which stays the same even if `path` is renamed.
     directory: File,
@@ -189,7 +193,7 @@ impl LsmStorage {
     ///
     /// # Errors
     ///
-    /// Those of [`LsmStorage::open_with`].
+    /// The errors of [`LsmStorage::open_with`].
     pub fn open(path: &Path) -> Result<Self, Error> {
         Self::open_with(path, &Options::default())
     }
@@ -269,8 +273,8 @@ fn open_tree(
     options: &Options,
     numbers: &SequenceNumberCounter,
 ) -> Result<AnyTree, lsm_tree::Error> {
-    // The tree's own counter of visible changes is not used: a batch may be only partly applied
-    // while the tree registers a table, so this crate decides which batches a view sees.
+    // The tree's own counter of visible changes is not used: a batch may be partly applied while
+    // the tree registers a table. Therefore this crate decides which batches a view sees.
     let ignored = SequenceNumberCounter::default();
     let config = Config::new(path, numbers.clone(), ignored)
         .use_cache(Arc::clone(&options.cache.blocks))
@@ -279,7 +283,7 @@ fn open_tree(
     if tables.try_exists()? && bytes_below(&tables)? > options.pinned_up_to {
         return config.open();
     }
-    // With whole indexes and filters in memory, a read by key needs one cache lookup instead of
+    // With complete indexes and filters in memory, a read by key needs one cache lookup instead of
     // three.
     config
         .index_block_partitioning_policy(PinningPolicy::all(false))
@@ -299,8 +303,8 @@ fn open_queues(path: &Path, tree: &AnyTree) -> Result<Queues, lsm_tree::Error> {
     Ok(Queues::open(&folder, Listing::read_all(tree, path)?)?)
 }
 
-/// Returns the bytes of all files in a directory, recursively. A file that is removed meanwhile
-/// counts as empty.
+/// Returns the total size in bytes of all files in a directory, recursively. A file that is removed
+/// in the meantime counts as empty.
 fn bytes_below(path: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(path)? {
@@ -337,7 +341,7 @@ impl Drop for State {
 
 impl State {
     /// Classifies an error, and reports damage. Wrong bytes are damage. A failed read or write
-    /// counts as damage only if other nodes can rebuild this one.
+    /// counts as damage only if other nodes can rebuild this node.
     fn sort(&self, operation: &'static str, error: lsm_tree::Error) -> Error {
         let error = match error {
             lsm_tree::Error::Io(source)
@@ -373,8 +377,8 @@ impl State {
         self.view_states.lock()
     }
 
-    /// Returns a batch number. Of the versions of a key with lower batch numbers, open and later
-    /// views need only the newest one.
+    /// Returns the lowest batch number that an open or later view can have. Views need only the
+    /// newest of the versions with lower batch numbers.
     fn oldest_seen(&self) -> u64 {
         let view_states = self.view_states();
         view_states.open_views().oldest.min(view_states.current().number)
@@ -394,8 +398,8 @@ impl State {
         self.view_states().current().tables.sealed_count()
     }
 
-    /// Flushes the sealed tables to disk, and syncs them. Retries while no descriptor is left for a
-    /// file, unless the thread must end. Each retry writes a new file with another name.
+    /// Flushes the sealed tables to disk, and syncs them. Retries while no file descriptor is
+    /// available, unless the thread must end. Each retry writes a new file with another name.
     fn flush_with_descriptors(&self, is_to_end: impl Fn() -> bool) -> Result<(), Error> {
         let mut backoff = Backoff::default();
         loop {
@@ -409,8 +413,8 @@ impl State {
     /// Flushes the sealed tables to disk, and syncs them.
     fn flush(&self) -> Result<(), lsm_tree::Error> {
         let _flushing = self.tree.get_flush_lock();
-        // Bounded to the tables that are sealed now. Code that seals another table also requests
-        // its flush.
+        // The loop flushes only the tables that were sealed before it began. Code that seals
+        // another table also requests its flush.
         for _ in 0..self.sealed_count() {
             let Some(table) = self.view_states().current().tables.oldest_sealed() else { break };
             let oldest = self.oldest_seen();
@@ -428,8 +432,8 @@ impl State {
             let renewed = flush.map(|flush| Arc::new(flush.finish()));
             let mut view_states = self.view_states();
             let ViewState { number, tables, queues } = view_states.current().copy();
-            // The tree shows a new table only to views with higher numbers than that of the table's
-            // registration. Views with lower numbers still have the table in memory.
+            // The tree shows a new table only to views with higher numbers than the table's
+            // registration. Views with lower numbers read the table in memory.
             let number = number.max(self.numbers.get());
             let (tables, queues) = (tables.wrote_oldest(), renewed.unwrap_or(queues));
             let unseen = view_states.publish(ViewState { number, tables, queues });
@@ -439,7 +443,8 @@ impl State {
         Ok(())
     }
 
-    /// Writes the rows of a table that belong to queues; `None` if there are none.
+    /// Writes the rows of a table that belong to queues. Returns `None` if the table has no such
+    /// rows.
     fn flush_queues(&self, table: &Memtable) -> io::Result<Option<QueueFlush>> {
         let newest = table.newest(QUEUE_KEYS);
         let rows = newest.rows();
@@ -477,8 +482,8 @@ impl Storage for LsmStorage {
     fn persist(&self) -> Result<(), Error> {
         self.state.seal();
         self.state.flush_with_descriptors(|| false)?;
-        // Each persist adds a table, which is a run of its own. If entries are small, tables are
-        // never full and are sealed only here, so a merge must be requested here.
+        // Each persist adds a table, which is a separate run. If entries are small, tables are
+        // never full and are sealed only by a persist, so a persist must also request a merge.
         self.maintenance.start_maintenance();
         Ok(())
     }
@@ -549,8 +554,8 @@ fn lock(path: &Path) -> Result<File, Error> {
     }
 }
 
-/// Acquires a file's lock, and retries for a tenth of a second, because a forked child process
-/// holds the lock until it executes its own program.
+/// Acquires a file's lock. Retries for a tenth of a second, because a forked child process holds
+/// the lock until it executes its own program.
 fn take(file: &File) -> Result<(), TryLockError> {
     for _ in 1..LOCK_TRIES {
         match file.try_lock() {

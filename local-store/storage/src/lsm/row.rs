@@ -3,8 +3,8 @@
 use super::key::Key;
 use super::versions::Versions;
 
-/// Number of changes that are made while the lock is held, and of rows that are prefetched
-/// together.
+/// The number of changes that are made while the lock is held, and the number of rows that are
+/// prefetched together.
 pub(super) const ROWS_TOGETHER: usize = 32;
 
 /// A key and its versions, in two CPU cache lines.

@@ -1,8 +1,8 @@
-//! The rows of a table in memory, by hash of the key for lookups, and in key order.
+//! The rows of a table in memory: a hash table for lookups by key, and an index in key order.
 //!
-//! CPU cache misses take most of the time here. Therefore a row stores its key and its versions
-//! together, and rows that are needed together are prefetched together. Which version a view sees
-//! is decided elsewhere.
+//! Most of the time of a lookup is spent on CPU cache misses. Therefore a row stores its key and
+//! its versions together, and rows that are needed together are prefetched together. Other modules
+//! decide which version a view sees.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,15 +16,15 @@ use super::blocks::{Blocks, RowPosition, RowState};
 use super::key::{Key, KeyPrefix, LINE_BYTES};
 use super::row::{ROWS_TOGETHER, Row};
 
-/// Bytes of a row without its value and the remaining bytes of a long key: the row itself, and its
-/// positions in the order and in the hash table, which is two thirds full.
+/// The memory of a row in bytes, without its value and the remaining bytes of a long key: the row
+/// itself, and its positions in the key order and in the hash table, which is two thirds full.
 pub(super) const ROW_BYTES: u64 = 275;
 
-/// Bytes of each value to prefetch for a reader of the whole value; the CPU prefetches the bytes
-/// after them by itself.
+/// The number of bytes of each value to prefetch for a reader of the entire value. The CPU
+/// automatically prefetches the following bytes.
 pub(super) const VALUE_BYTES_TOGETHER: usize = 512;
 
-/// The position of a row, and the hash of its key, so that most other keys are excluded without
+/// The position of a row, and the hash of its key. The hash excludes most other keys without
 /// reading their rows.
 struct Slot {
     hash: u32,
@@ -68,8 +68,8 @@ impl RowPositions {
         places.get(count(&is_before)..count(&is_not_behind)).unwrap_or_default()
     }
 
-    /// Adds the positions of rows whose keys have no position here yet. Both sets may be large, so
-    /// the place of each new position is found by binary search, and each existing position moves
+    /// Adds the positions of rows whose keys have no position in this set yet. Both sets may be
+    /// large, so each new position is placed by binary search, and each existing position moves
     /// only once.
     fn add(&mut self, mut coming: Vec<RowPosition>, blocks: &Blocks) {
         let key_of = |place: &RowPosition| blocks.get(*place).map(|row| &row.key);
@@ -87,7 +87,7 @@ impl RowPositions {
         *self = Self::Several(all);
     }
 
-    /// Removes positions, which must be sorted by number. Returns whether no position is left.
+    /// Removes positions, which must be sorted by number. Returns whether the set is then empty.
     fn remove(&mut self, gone: &[RowPosition]) -> bool {
         let is_left = |place: &RowPosition| gone.binary_search(place).is_err();
         match self {
@@ -106,15 +106,15 @@ pub(super) struct Rows {
     blocks: Blocks,
     by_hash: HashTable<Slot>,
     in_order: BTreeMap<KeyPrefix, RowPositions>,
-    /// Positions that wait to be put in order, without duplicates. Some of their rows may have been
-    /// removed in the meantime, and other rows may have been stored at these positions.
+    /// Positions that are not in the key order yet, without duplicates. Some of their rows may have
+    /// been removed in the meantime, and other rows may have been stored at these positions.
     unordered: Vec<RowPosition>,
-    /// Positions of released rows that are still in the key order. The next removal skips rows that
-    /// have been written again.
+    /// Positions of released rows that have not been removed from the key order yet. The next
+    /// removal skips rows that have been written again.
     released: Vec<RowPosition>,
-    /// Bytes of the rows without their values.
+    /// The memory of the rows in bytes, without their values.
     bytes: u64,
-    /// Number of times that rows were removed from the order.
+    /// The number of removals of rows from the key order.
     removals: u64,
 }
 
@@ -125,14 +125,14 @@ pub(super) struct ProbablePositions {
     removals: u64,
 }
 
-/// The number of waiting rows at which they are put in order even if no range is read. Ordering
-/// single rows would cause a cache miss for each. If many rows are ordered together, consecutive
-/// ones are usually close to each other, and many index entries have been deleted again by then.
-/// Ordering takes some milliseconds, during which other threads wait. A table in memory is usually
-/// full before it has so many rows.
+/// The number of unordered rows at which they are put in order, even if no range is read. Ordering
+/// single rows would cause a cache miss for each row. If many rows are ordered together,
+/// consecutive rows are usually close to each other, and many index entries have already been
+/// deleted. Ordering takes some milliseconds, during which other threads wait. A table in memory is
+/// usually full before it has so many unordered rows.
 const UNORDERED_MAX: usize = 32 * 1024;
-/// The number of released rows at which they are removed from the order, which takes a millisecond
-/// or two.
+/// The number of released rows at which they are removed from the key order. The removal takes a
+/// millisecond or two.
 const GONE_MAX: usize = 4096;
 
 /// Returns the bytes of a row without its value.
@@ -158,8 +158,8 @@ impl Rows {
         fetched: &ProbablePositions,
         number: usize,
     ) -> Option<RowPosition> {
-        // A removal frees positions, which other rows may take, so positions from before a removal
-        // are not used.
+        // A removal frees positions, which other rows may then use. Therefore positions from before
+        // a removal are ignored.
         let likely = fetched.places.get(number).filter(|_| fetched.removals == self.removals);
         let is_there =
             |place: RowPosition| self.blocks.get(place).is_some_and(|row| row.key == *key);
@@ -214,7 +214,8 @@ impl Rows {
         }
     }
 
-    /// Inserts a row whose key is not in the table; `is_new` if the key did not exist before.
+    /// Inserts a row whose key is not in the table. `is_new` is true if the key did not exist
+    /// before.
     pub(super) fn insert(&mut self, row: Row, is_new: bool) {
         let hash = row.key.hash();
         self.bytes += row_bytes(&row);
@@ -229,14 +230,14 @@ impl Rows {
         }
     }
 
-    /// Returns the bytes of the rows without their values.
+    /// Returns the memory of the rows in bytes, without their values.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Releases a row that has no versions to keep. A row that waits to be put in order is removed
-    /// at once; any other row is removed later. Only a row whose key was new can be removed; other
-    /// rows remain as tombstones.
+    /// Releases a row that has no versions to keep. An unordered row is removed immediately; any
+    /// other row is removed later. Only a row whose key was new can be removed; other rows remain
+    /// as tombstones.
     pub(super) fn release(&mut self, place: RowPosition) {
         match self.blocks.row_state_mut(place).copied() {
             Some(RowState { is_new: true, is_waiting: true, .. }) => self.free(place),
@@ -250,7 +251,7 @@ impl Rows {
         }
     }
 
-    /// Removes a row that is not in the key order, or no longer in it.
+    /// Removes a row that is not in the key order, or was removed from it.
     fn free(&mut self, place: RowPosition) {
         let Self { blocks, by_hash, bytes, .. } = self;
         let Some(row) = blocks.get_mut(place) else { return };
@@ -273,7 +274,7 @@ impl Rows {
 
     /// Puts the waiting rows in order, and removes the released rows.
     pub(super) fn put_in_order(&mut self) {
-        // Taking the vector also frees its capacity, which a full table does not need any more.
+        // Taking the vector also frees its capacity, which a full table no longer needs.
         let mut waiting = mem::take(&mut self.unordered);
         waiting.retain(|place| {
             self.blocks.row_state_mut(*place).is_some_and(|state| {
@@ -311,7 +312,7 @@ impl Rows {
         beginnings
     }
 
-    /// Removes the released rows from the order, except those that have been written again.
+    /// Removes the released rows from the key order, except rows that have been written again.
     fn remove_gone(&mut self) {
         self.removals += 1;
         let mut gone = mem::take(&mut self.released);
@@ -335,8 +336,8 @@ impl Rows {
         gone.into_iter().for_each(|place| self.free(place));
     }
 
-    /// Returns the rows of a range, in key order. All rows must be in the order, and the first
-    /// bound must not be above the second.
+    /// Returns the rows of a range, in key order. All rows must be in the key order, and the lower
+    /// bound must not be above the upper bound.
     pub(super) fn range<'a>(
         &'a self,
         range: &'a Range,
@@ -349,8 +350,8 @@ impl Rows {
     }
 
     /// Returns the positions of the rows whose first byte is wanted, in key order, without removed
-    /// rows that need no tombstone. If rows wait to be put in order, sorts a copy of their
-    /// positions instead, so that other threads do not wait until all rows are in order.
+    /// rows that need no tombstone. If there are unordered rows, sorts a copy of their positions,
+    /// so that other threads do not wait until all rows are in order.
     pub(super) fn places(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<RowPosition> {
         let is_wanted = |[first, ..]: &KeyPrefix| {
             let [first, ..] = first.to_be_bytes();
@@ -424,7 +425,7 @@ mod tests {
     use super::super::versions::Versions;
     use super::*;
 
-    /// Returns keys of few letters, many with a common prefix, and some of which are long.
+    /// Returns keys of few different letters. Many keys have a common prefix, and some are long.
     fn key() -> impl Strategy<Value = Vec<u8>> {
         let letters = |most| prop::collection::vec(0_u8..3, 0..most);
         (prop_oneof![Just(0), Just(63), Just(64), Just(80)], letters(4))
@@ -467,8 +468,8 @@ mod tests {
             keys in prop::collection::btree_set(key(), 0..80).prop_map(Vec::from_iter).prop_shuffle(),
             // The number of rows after which all rows are put in order once.
             first in 0_usize..80,
-            // Which rows are released at the end, and which right after their insertion; only rows
-            // with new keys that have no versions.
+            // The rows that are released at the end, and the rows that are released right after
+            // their insertion. Only rows with new keys and without versions can be released.
             gone in prop::collection::vec(any::<bool>(), 80),
             soon in prop::collection::vec(any::<bool>(), 80),
             new in prop::collection::vec(any::<bool>(), 80),
@@ -480,7 +481,7 @@ mod tests {
                 insert(&mut rows, key, new[position]);
                 if gone[position] && soon[position] {
                     release(&mut rows, key);
-                    // Another row, or the same one again, may take the position.
+                    // Another row, or the same row again, may use the position.
                     if new[position] && soon[position / 2] {
                         insert(&mut rows, key, true);
                     }
@@ -503,7 +504,7 @@ mod tests {
             let row_bytes = left.iter().map(|(_, key)| ROW_BYTES + Key::from(key.as_slice()).rest_bytes());
             prop_assert_eq!(rows.bytes(), row_bytes.sum::<u64>());
             let mut keys: BTreeSet<Vec<u8>> = left.into_iter().map(|(_, key)| key.clone()).collect();
-            // New rows take the positions of removed ones.
+            // New rows use the positions of removed rows.
             let places = rows.blocks.free.len();
             for key in wanted.iter().take(places / 2) {
                 if keys.insert(key.clone()) {

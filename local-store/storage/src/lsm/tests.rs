@@ -14,20 +14,20 @@ fn small(path: &Path) -> LsmStorage {
     LsmStorage::open_with(path, &options).unwrap()
 }
 
-/// Waits until the storage's thread has done something.
+/// Waits until a condition holds, which the storage's thread causes.
 fn wait(until: impl Fn() -> bool) {
     let patience = Duration::from_millis(10);
     assert!((0..6_000).any(|_| until() || (thread::sleep(patience), false).1));
 }
 
-/// Goal: readers of a table do not wait until it is flushed, whether its rows are in order or not,
-/// and the flushed rows are the same.
+/// Goal: readers of a table do not wait for its flush, even if its rows are unordered, and the
+/// flushed rows are right.
 #[test]
 fn readers_of_a_table_do_not_wait_for_its_flush() {
     let table = Memtable::default();
     let nobody = OpenViews { oldest: u64::MAX, newest: 0 };
     for number in 0..200 {
-        // The rows are inserted in another order than that of their keys.
+        // The rows are not inserted in key order.
         let key = number * 77 % 200;
         table.apply(&put(key).ops, number, &nobody);
     }
@@ -40,7 +40,7 @@ fn readers_of_a_table_do_not_wait_for_its_flush() {
     let expected: Vec<_> = (0..200_u64).map(|key| key.to_be_bytes().to_vec()).collect();
     assert!(keys.iter().map(|key| &**key).eq(&expected));
     let again = table.versions(|_| true).map(|row| row.key.user_key);
-    assert!(again.eq(keys), "when the rows are in order");
+    assert!(again.eq(keys), "the scan returns the rows in key order");
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn tables_of_repeated_persists_are_merged() {
     wait(|| storage.state.tree.l0_run_count() <= 10);
 }
 
-/// Goal: rows that are replaced or deleted take no space after a reclaim.
+/// Goal: replaced and deleted rows occupy no disk space after a reclaim.
 #[test]
 fn the_space_of_replaced_and_deleted_rows_is_given_back() {
     let directory = tempfile::tempdir().unwrap();
@@ -84,9 +84,8 @@ fn the_space_of_replaced_and_deleted_rows_is_given_back() {
     assert!(storage.view().get(&key).unwrap().is_some());
 }
 
-/// Goal: writers never wait forever, whatever the order of keys. Method: keys in random order reach
-/// several levels. The strategy prefers the merges of these levels to the merges that writers wait
-/// for.
+/// Goal: writers never wait forever, for any order of keys. Method: keys in random order fill
+/// several levels. The strategy prefers merges of these levels to the merges that writers wait for.
 #[test]
 fn a_storage_of_many_levels_accepts_writes() {
     let directory = tempfile::tempdir().unwrap();
@@ -101,12 +100,12 @@ fn a_storage_of_many_levels_accepts_writes() {
         }
         written.send(storage.state.tree.level_table_count(3)).unwrap();
     });
-    // A limit for a hanging process, far above the normal time.
+    // The time-out detects a hang. It is far above the normal time.
     let third = is_done.recv_timeout(Duration::from_secs(300)).unwrap();
     assert!(third > Some(0), "not many levels");
 }
 
-/// Batches of 2 KB.
+/// The number of batches of 2 KB that fill several levels of the tree.
 const MANY_LEVELS: usize = 1_500;
 
 #[test]
@@ -145,8 +144,8 @@ fn missing_files_are_damage_only_when_a_tree_is_opened() {
     }
 }
 
-/// Goal: rows that are inserted, deleted and inserted again exist once and are counted, whether
-/// they wait to be put in order or not.
+/// Goal: rows that are inserted, deleted and inserted again exist once and are counted, both in and
+/// out of the key order.
 #[test]
 fn a_table_in_memory_has_the_remaining_rows() {
     use std::collections::BTreeMap;
@@ -160,8 +159,7 @@ fn a_table_in_memory_has_the_remaining_rows() {
     let nobody = OpenViews { oldest: u64::MAX, newest: 0 };
     let mut random = SplitMix64::new(3);
     let mut left = BTreeMap::new();
-    // In the second half, more rows are deleted than inserted, beginning when all rows are in
-    // order.
+    // The second half starts when all rows are in order, and deletes more rows than it inserts.
     for (round, of_four_deleted) in
         (0..60).map(|round| (round, 1)).chain((60..120).map(|round| (round, 3)))
     {

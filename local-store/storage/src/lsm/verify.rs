@@ -1,4 +1,4 @@
-//! Verifies the checksums of files on disk, file by file. Verification bypasses the block cache, so
+//! Verification of the checksums of files on disk, file by file. It bypasses the block cache, so
 //! that it does not evict blocks that requests read.
 
 use std::fs::File;
@@ -14,7 +14,8 @@ use super::queue::damaged;
 use crate::disk::descriptors::wait_for_one;
 use crate::engine::{Pace, StoredFile};
 
-/// Bytes that are read between two calls of `pace`. Reading them takes less than a millisecond.
+/// The number of bytes that are read between two calls of `pace`. Reading them takes less than a
+/// millisecond.
 const PIECE_BYTES: usize = 128 * 1024;
 
 /// Verifies the file after `after`. See [`super::super::Storage::verify_next`].
@@ -74,7 +75,7 @@ mod tests {
     use crate::disk::{Damage, SplitMix64};
     use crate::lsm::{Error, LsmStorage, Options, Storage, TABLES_FOLDER, queue};
 
-    /// Applies batches with one row of a table and one of a queue each.
+    /// Applies batches that each contain one row of the tree and one row of a queue.
     fn fill(storage: &LsmStorage) {
         let mut random = SplitMix64::new(1);
         for number in 0..400_u64 {
@@ -90,7 +91,7 @@ mod tests {
         storage.persist().unwrap();
     }
 
-    /// Returns the verified files, in order, up to the damaged one.
+    /// Returns the verified files, in order. Fails at a damaged file.
     fn verify_all(storage: &LsmStorage) -> Result<Vec<StoredFile>, Error> {
         let mut files = Vec::new();
         while let Some(file) =
@@ -101,9 +102,9 @@ mod tests {
         Ok(files)
     }
 
-    /// Goal: one wrong bit anywhere in a file is found and reported. The damage is recorded if
-    /// other nodes can rebuild the node; the only node of a store opens again for its undamaged
-    /// data.
+    /// Goal: verification finds and reports one wrong bit anywhere in a file. The damage is
+    /// recorded if other nodes can rebuild the node. The only node of a store can be opened again
+    /// for its undamaged data.
     #[test]
     fn one_wrong_bit_is_found_in_every_kind_of_file() {
         for (folder_name, part, damage) in [

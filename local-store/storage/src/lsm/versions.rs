@@ -4,7 +4,7 @@ use std::mem;
 
 use partition::Value;
 
-/// Bytes of an older version of a row without its value.
+/// The memory of an older version of a row in bytes, without its value.
 const VERSION_BYTES: u64 = 48;
 
 /// A value, or `None` for a deletion, and the number of the batch that wrote it.
@@ -59,8 +59,8 @@ impl Versions {
         versions.find(|version| version.number < below)
     }
 
-    /// Adds the newest version, and drops those that no view sees. Returns the number of bytes
-    /// added and removed.
+    /// Adds the newest version, and drops the versions that no view sees. Returns the numbers of
+    /// added and removed bytes.
     pub(super) fn change(&mut self, version: Version, open_views: &OpenViews) -> (u64, u64) {
         let (mut came, mut went) = (version.bytes(), 0);
         let before = mem::replace(&mut self.newest, version);

@@ -38,7 +38,7 @@ impl ViewState {
     }
 }
 
-/// The state of the next view, and those of open views.
+/// The state for the next view, and the states of open views.
 pub(super) struct ViewStates {
     current: Arc<ViewState>,
     /// Earlier states that may have open views, oldest first.
@@ -57,7 +57,7 @@ impl ViewStates {
         &self.current
     }
 
-    /// Sets the state of later views. Returns the states that no view sees any more. The caller
+    /// Sets the state for later views. Returns the states that no view uses any longer. The caller
     /// must release the lock before it drops them, because dropping them may remove files.
     #[must_use]
     pub(super) fn publish(&mut self, next: ViewState) -> Vec<Arc<ViewState>> {
@@ -94,7 +94,7 @@ fn is_held(view_state: &Arc<ViewState>) -> bool {
 pub(super) struct LsmView {
     state: Arc<State>,
     view_state: Arc<ViewState>,
-    /// Whether reads wait for a file descriptor without limit.
+    /// Whether reads wait for a file descriptor without a time limit.
     is_patient: bool,
 }
 
@@ -108,7 +108,8 @@ impl LsmView {
         ReadError(self.state.sort(READ, error).to_string())
     }
 
-    /// Reads. While no file descriptor is left, retries for as long as this view waits.
+    /// Calls a read. Retries while no file descriptor is available, until the waiting time of this
+    /// view is over.
     fn read<T>(
         &self,
         mut read: impl FnMut() -> Result<T, lsm_tree::Error>,
@@ -124,8 +125,8 @@ impl LsmView {
         }
     }
 
-    /// Advances to the next row on disk. If no file descriptor is left, waits and recreates the
-    /// cursor after the current row.
+    /// Advances to the next row on disk. If no file descriptor is available, waits and recreates
+    /// the cursor after the current row.
     fn advance(
         &self,
         stored: &mut DiskRows,
@@ -156,7 +157,7 @@ pub(super) type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 /// of a key, because the tree panics at longer bounds. Returns `None` if the range cannot contain a
 /// key.
 fn clamp<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
-    // A key that equals a truncated bound is less than the whole bound.
+    // A key that equals a truncated bound is less than the original bound.
     let (start, lower) = match from.get(..KEY_BYTES_MAX) {
         Some(start) if from.len() > KEY_BYTES_MAX => (start, Bound::Excluded(start)),
         _ => (from, Bound::Included(from)),
@@ -223,7 +224,7 @@ impl View for LsmView {
                 _ => {}
             }
             let Some(newest) = first_of(&cursors, stored.row(), reverse) else {
-                // No row in memory comes before the row on disk.
+                // The row on disk comes first, before all rows in memory.
                 if stored.row().is_some_and(|(key, value)| visit(key, value).is_break()) {
                     return Ok(());
                 }
@@ -257,8 +258,8 @@ impl View for LsmView {
 }
 
 /// Returns the cursor whose row comes first in the order of the scan. If several cursors are at the
-/// same key, returns the one with the newest version. Returns `None` if the row on disk comes
-/// before all of them.
+/// same key, returns the cursor with the newest version. Returns `None` if the row on disk comes
+/// before all their rows.
 fn first_of(
     cursors: &[Cursor<'_>],
     stored: Option<(&[u8], &[u8])>,

@@ -1,8 +1,9 @@
-//! The buttons of the archive: restore and erase what was previewed.
+//! The archive's buttons, which restore or erase the previewed rows.
 //!
-//! Both run as tasks of the console, because they may take longer than a browser waits. Both are safe to repeat: a
-//! restore skips restored items, and an erasure of the same rows has the same name and resumes. A larger one is a
-//! command, which the page shows: it reports its progress, and Ctrl-C ends it.
+//! Both actions run as tasks of the console, because they may take longer than a browser waits.
+//! Both are idempotent: a restore skips restored items, and an erasure of the same rows has the
+//! same name and resumes. For more rows, the page shows the command instead. The command reports
+//! its progress, and Ctrl-C ends it.
 
 use operations::archive::contents::{self, Archive, ArchivePlace};
 
@@ -27,7 +28,10 @@ pub(crate) fn restore(context: &Context, fields: &Query) -> Result<Done, PageErr
         let preview = archive.restore(&request, &endpoint, true).await?;
         let rows = archive::number(&preview.json, "rows");
         if rows > BUTTON_ROWS_MAX {
-            return Err(format!("{rows} rows are too many for a button: run the command"));
+            return Err(format!(
+                "{rows} rows are selected, a button restores at most {BUTTON_ROWS_MAX}: \
+                 run `weir archive restore`"
+            ));
         }
         let done = archive.restore(&request, &endpoint, false).await?;
         Ok(done.json)
@@ -42,12 +46,12 @@ pub(crate) fn restore(context: &Context, fields: &Query) -> Result<Done, PageErr
 pub(crate) fn erase(context: &Context, fields: &Query) -> Result<Done, PageError> {
     let form = EraseForm::of(fields)?;
     if fields.get("confirm") != Some(form.table.as_str()) {
-        let what = "it is not the name of the table, so nothing was erased";
+        let what = "the text is not the name of the table, so nothing was erased";
         return Err(PageError::bad_input("confirm", what, form.table));
     }
     let Some(running) = context.running() else {
         return Err(PageError::Refused(
-            "only a function of a running `weir up` changes the archive; on AWS invoke `archive-maintenance`"
+            "no `weir up` is running: start it to change the archive; on AWS, invoke `archive-maintenance`"
                 .to_owned(),
         ));
     };
@@ -59,7 +63,8 @@ pub(crate) fn erase(context: &Context, fields: &Query) -> Result<Done, PageError
         let preview = archive.preview_erasure(&request).await?;
         if preview.rows as u64 > BUTTON_ROWS_MAX {
             return Err(format!(
-                "{} rows are too many for a button: run the command",
+                "{} rows are selected, a button erases at most {BUTTON_ROWS_MAX}: \
+                 run `weir archive erase`",
                 preview.rows
             ));
         }
@@ -68,8 +73,12 @@ pub(crate) fn erase(context: &Context, fields: &Query) -> Result<Done, PageError
     Ok(Done { said: format!("task {task} has started: erase rows of `{}`", form.table) })
 }
 
-/// Returns the place of the archive.
+/// Returns the location of the archive.
 fn of(context: &Context, fields: &Query) -> Result<ArchivePlace, PageError> {
     let place = archive::place(context, fields.get("bucket").map(str::to_owned));
-    place.ok_or_else(|| PageError::Refused("no object store is known to this console".to_owned()))
+    place.ok_or_else(|| {
+        PageError::Refused(
+            "this console has no S3 endpoint: start it with --s3-endpoint".to_owned(),
+        )
+    })
 }

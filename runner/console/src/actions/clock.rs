@@ -1,4 +1,4 @@
-//! Moves the clock of a local store, and deletes what has expired.
+//! Advances the clock of a local store, and deletes expired items.
 
 use client::endpoint;
 use client::output::counted;
@@ -22,11 +22,11 @@ pub(crate) async fn advance(context: &Context, fields: &Query) -> Result<Done, P
         Some("1h") => HOUR_MS,
         Some("1d") => 24 * HOUR_MS,
         other => {
-            let what = format!("`{}` is not possible", other.unwrap_or_default());
+            let what = format!("`{}` is not supported", other.unwrap_or_default());
             return Err(PageError::bad_input(
                 "by",
                 what,
-                "1h or 1d; `weir clock advance` takes others",
+                "1h or 1d; `weir clock advance` accepts any duration",
             ));
         }
     };
@@ -38,7 +38,7 @@ pub(crate) async fn advance(context: &Context, fields: &Query) -> Result<Done, P
     if waited > 0 {
         let waited = counted(waited, "record", "records");
         said.push_str(&format!(
-            "; {waited} waited for a function and are now older, so a mapping may discard them"
+            "; {waited} waiting for a function became older, so a mapping may discard them"
         ));
     }
     Ok(Done { said })
@@ -47,7 +47,7 @@ pub(crate) async fn advance(context: &Context, fields: &Query) -> Result<Done, P
 /// Deletes the items that have expired by the store's time.
 ///
 /// # Errors
-/// The store has no such request, or does not answer.
+/// The store is DynamoDB on AWS, or does not answer.
 pub(crate) async fn sweep(context: &Context) -> Result<Done, PageError> {
     let swept = admin(context, "ttl/sweep", &json!({})).await?;
     let expired = swept.get("expired").and_then(Value::as_u64).unwrap_or_default();
@@ -56,7 +56,7 @@ pub(crate) async fn sweep(context: &Context) -> Result<Done, PageError> {
 
 async fn admin(context: &Context, path: &str, body: &Value) -> Result<Value, PageError> {
     if context.is_on_aws() {
-        let why = "only a local store has a clock that can be moved".to_owned();
+        let why = "DynamoDB on AWS has no clock to advance".to_owned();
         return Err(PageError::Refused(why));
     }
     endpoint::admin(Method::POST, context.endpoint(), path, body).await.map_err(PageError::from)

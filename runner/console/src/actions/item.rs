@@ -1,9 +1,10 @@
 //! Saves, creates and deletes an item from its page.
 //!
-//! A change never overwrites another client's write. The page sends the fingerprint of the item that it
-//! showed. The action reads the item again, strongly consistent, and refuses if the fingerprint differs.
-//! Then it writes only the attributes that the person changed, on the condition that the item still is as
-//! the action read it. So a write between the two either fails the condition or stays.
+//! A change never overwrites another client's write. The page sends the fingerprint of the item
+//! that it showed. The action reads the item again, strongly consistent, and refuses if the
+//! fingerprint differs. Then it writes only the attributes that the person changed, on the
+//! condition that the item is unchanged since that read. A concurrent write after the read either
+//! makes the condition fail or is preserved.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::ReturnValue;
@@ -24,7 +25,7 @@ use crate::table_shape::TableShape;
 /// Writes the changed attributes of an item.
 ///
 /// # Errors
-/// The text is wrong, the item changed meanwhile, or the store refuses the write.
+/// The JSON is invalid, another client changed the item, or the store refuses the write.
 pub(crate) async fn save(
     context: &Context,
     table: &str,
@@ -34,16 +35,16 @@ pub(crate) async fn save(
     let edited = edited(fields)?;
     let (key, read) = unchanged(context, &table, fields).await?;
     if table.key_of(&edited).as_ref() != Some(&key) {
-        let what = "the key differs from that of the item".to_owned();
+        let what = "the key of the item cannot be changed".to_owned();
         let instead = format!("{}, or create another item", json::item_to_string(&key));
         return Err(PageError::bad_input("the item", what, instead));
     }
     let mut placeholders = Placeholders::default();
     let Some(update) = item_change::update(&mut placeholders, &read, &edited) else {
-        return Ok(Done { said: "the item has no change; nothing was written".to_owned() });
+        return Ok(Done { said: "no attribute was changed, so nothing was written".to_owned() });
     };
     if update.changes > CHANGES_MAX {
-        let what = format!("{} attributes are changed", update.changes);
+        let what = format!("the edit changes {} attributes", update.changes);
         return Err(PageError::bad_input(
             "the item",
             what,
@@ -66,7 +67,7 @@ pub(crate) async fn save(
 /// Writes a new item.
 ///
 /// # Errors
-/// The text is wrong, an item with the key exists, or the store refuses the write.
+/// The JSON is invalid, an item with the key exists, or the store refuses the write.
 pub(crate) async fn create(
     context: &Context,
     table: &str,
@@ -101,7 +102,7 @@ pub(crate) async fn create(
 /// Deletes an item.
 ///
 /// # Errors
-/// The item changed meanwhile, or the store refuses the delete.
+/// Another client changed the item, or the store refuses the delete.
 pub(crate) async fn delete(
     context: &Context,
     table: &str,
@@ -123,16 +124,16 @@ pub(crate) async fn delete(
     let answer = request.send().await.map_err(|error| failed(&error, &table.name))?;
     let deleted = answer.attributes.map(from_sdk_item).transpose()?;
     match deleted {
-        // No condition can name attributes that another client added in the moment before the delete.
+        // The condition cannot name attributes that another client added just before the delete.
         Some(deleted) if deleted != read => Err(PageError::Conflict(format!(
-            "the item was deleted, but another client had just changed it to {}; create it again if it must stay",
+            "the item was deleted, although another client had just changed it to {}; to keep it, create it again",
             json::item_to_string(&deleted)
         ))),
         _ => Ok(Done { said: format!("deleted {}", json::item_to_string(&key)) }),
     }
 }
 
-/// Reads the item that a person typed.
+/// Parses the item that a person typed.
 fn edited(fields: &Query) -> Result<Item, PageError> {
     let text = fields.get("item").unwrap_or_default();
     read_item(text).map_err(|fault| {
@@ -140,14 +141,14 @@ fn edited(fields: &Query) -> Result<Item, PageError> {
     })
 }
 
-/// Returns the key and the item, if the item still is as the page showed it.
+/// Reads the item again, and returns its key and the item if its fingerprint is that of the page.
 async fn unchanged(
     context: &Context,
     table: &TableShape,
     fields: &Query,
 ) -> Result<(Item, Item), PageError> {
     let missing = |field: &str| {
-        PageError::bad_input(field, "the field is missing", "the field as the item's page has it")
+        PageError::bad_input(field, "the field is missing", "the field's value on the item's page")
     };
     let key = read_key(table, fields.get("key").ok_or_else(|| missing("key"))?)?;
     let shown = fields.get("read").ok_or_else(|| missing("read"))?;
@@ -172,7 +173,7 @@ where
     code == Some("ConditionalCheckFailedException")
 }
 
-/// Returns the error of a write.
+/// Converts the SDK error of a write to the error of the page.
 fn failed<E>(error: &SdkError<E>, table: &str) -> PageError
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,

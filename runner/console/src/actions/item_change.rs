@@ -1,26 +1,26 @@
-//! What an edit of an item writes, and on which condition.
+//! The update expression and the condition of an item's edit.
 //!
-//! DynamoDB can compare attributes that a request names, and not whole items. The condition names the
-//! changed attributes and as many of the others as an expression may have. Attributes that it does not
-//! name are not written, so a concurrent write to them stays.
+//! DynamoDB compares only attributes that a request names, not complete items. The condition names
+//! the changed attributes and as many other attributes as an expression may have. The update does
+//! not write any other attribute, so a concurrent write to it is preserved.
 
 use model::Item;
 
 use crate::placeholders::Placeholders;
 use crate::table_shape::Keys;
 
-/// The most attributes that one edit changes. DynamoDB allows 300 operators and 4 KB in an expression; an
-/// attribute of the condition takes two operators and 18 bytes.
+/// The maximum number of attributes that an edit changes. DynamoDB allows 300 operators and 4 KB in
+/// an expression; an attribute of the condition takes two operators and 18 bytes.
 pub(crate) const CHANGES_MAX: usize = 100;
 
 /// An update of the attributes that differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Update {
-    /// How many attributes differ.
+    /// The number of changed attributes.
     pub(super) changes: usize,
     /// The update expression.
     pub(super) expression: String,
-    /// The condition: the item is as it was read.
+    /// The condition that the item is unchanged since it was read.
     pub(super) condition: String,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn as_read(placeholders: &mut Placeholders, read: &Item, first: &[&st
     conditions.collect::<Vec<_>>().join(" AND ")
 }
 
-/// Returns the condition that no item has the key.
+/// Returns the condition that no item with the key exists.
 pub(super) fn absent(placeholders: &mut Placeholders, keys: &Keys) -> String {
     let names = keys.partition.iter().map(|key| key.name.as_str());
     let conditions = names.map(|name| format!("attribute_not_exists({})", placeholders.name(name)));

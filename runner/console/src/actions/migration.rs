@@ -1,12 +1,13 @@
 //! The buttons of a migration: pause, resume, throttle.
 //!
-//! These change one entry of the control table, so they end within a request. The other verbs are commands, which
-//! the page shows:
+//! Each of these verbs changes one entry of the control table, so it ends within a request. For
+//! every other verb, the page shows the command:
 //!
-//! - `cutover` and `revert` block writers. A rollback must follow each failure, also when the browser is gone, and
-//!   the operator must see it; so a process in a terminal owns the switch.
-//! - `verify` and `complete` wait for workers, for hours on a large table, and their exit code is the result.
-//! - `abort` is final, and runs the hooks of the folder that only its command line names.
+//! - `cutover` and `revert` block writers. After a failure, a rollback must follow even if the
+//!   browser is closed, and the operator must see it. So a process in a terminal runs them.
+//! - `verify` and `complete` wait for workers, on a large table for hours, and report the result as
+//!   an exit code.
+//! - `abort` is final, and runs hooks from a folder that only its command line names.
 
 use operations::migrate::api;
 
@@ -15,7 +16,7 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Carries out a verb.
+/// Executes a verb.
 ///
 /// # Errors
 /// The verb has no button, the phase does not allow it, or the store does not answer.
@@ -38,7 +39,7 @@ pub(crate) async fn act(
     Ok(Done { said: done?.text })
 }
 
-/// Returns the rate of a form, in items per second.
+/// Returns the rate in a form, in items per second.
 fn rate(fields: &Query) -> Result<u64, PageError> {
     let text = fields.get("rate").unwrap_or_default();
     text.parse().map_err(|_| {

@@ -1,4 +1,5 @@
-//! What buttons do: one module for each action. The service has checked the token before.
+//! The actions of buttons, one module for each. The service checks the token before it calls an
+//! action.
 
 pub(crate) mod archive;
 pub(crate) mod chaos;
@@ -14,15 +15,15 @@ use serde_json::{Value, json};
 /// The result of an action.
 #[derive(Debug)]
 pub(crate) struct Done {
-    /// What was done, as one sentence.
+    /// The result as one sentence for people.
     pub(crate) said: String,
 }
 
 impl Done {
-    /// Returns the address of the page to show: the one with the button, or the first one, with the number of
-    /// the result.
+    /// Returns the address of the page to show after the action, with the number of the result.
+    /// This is the page with the button, or else Pipelines.
     pub(crate) fn address(back: Option<&str>, notice: u64) -> String {
-        // `//host` and `/\\host` would be another site.
+        // `//host` and `/\\host` would lead to another site.
         let is_own =
             |back: &&str| back.starts_with('/') && !back.starts_with("//") && !back.contains('\\');
         let back = back.filter(is_own).unwrap_or("/pipelines");
@@ -34,7 +35,7 @@ impl Done {
         format!("{path}?{}", fields.join("&"))
     }
 
-    /// Returns the result for programs.
+    /// Returns the result as JSON.
     pub(crate) fn json(&self) -> Value {
         json!({"schema": "weir.console.done/v1", "done": self.said})
     }

@@ -8,10 +8,10 @@ use crate::error::PageError;
 use crate::query::Query;
 use crate::table_shape::check_name;
 
-/// Splits the partition that the form names, or the largest one.
+/// Splits the partition that the form names, or else the largest partition.
 ///
 /// # Errors
-/// A field is wrong, or the store does not split.
+/// A field is invalid, or the store refuses the split.
 pub(crate) async fn split(
     context: &Context,
     table: &str,
@@ -21,11 +21,11 @@ pub(crate) async fn split(
     let partition = fields.get("partition").map(|text| {
         let number = text.trim().parse::<u32>();
         number.map_err(|_| {
-            let what = format!("`{text}` is not a number of a partition");
+            let what = format!("`{text}` is not the number of a partition");
             PageError::bad_input(
                 "partition",
                 what,
-                "a number from the list, or nothing for the largest",
+                "a partition number from the list, or nothing for the largest",
             )
         })
     });
@@ -33,11 +33,7 @@ pub(crate) async fn split(
         let token = text.trim().parse::<u64>();
         token.map_err(|_| {
             let what = format!("`{text}` is not a token");
-            PageError::bad_input(
-                "at",
-                what,
-                "a number below 2^64, or nothing for halves of equal size",
-            )
+            PageError::bad_input("at", what, "a number below 2^64, or nothing for equal halves")
         })
     });
     let request = match (partition.transpose()?, at.transpose()?) {
@@ -45,12 +41,12 @@ pub(crate) async fn split(
         (Some(partition), None) => json!({ "partition": partition }),
         (Some(partition), Some(at)) => json!({ "partition": partition, "at": at.to_string() }),
         (None, Some(_)) => {
-            let what = "a token needs the partition that has it";
-            return Err(PageError::bad_input("partition", what, "a number from the list"));
+            let what = "it is required with a token";
+            return Err(PageError::bad_input("partition", what, "a number in the list"));
         }
     };
     if context.is_on_aws() {
-        return Err(PageError::Refused("DynamoDB on AWS splits partitions by itself".to_owned()));
+        return Err(PageError::Refused("DynamoDB splits partitions automatically".to_owned()));
     }
     let split = client::partitions::split(context.endpoint(), table, &request).await;
     split?;

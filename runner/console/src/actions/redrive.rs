@@ -8,16 +8,20 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Redrives the failure object in the field `object`. The object is kept.
+/// Redrives the failure object whose key is in the field `object`. The object is kept.
 ///
 /// # Errors
-/// No `weir up` runs, the records are gone, or the function cannot be invoked.
+/// No `weir up` is running, the stream has trimmed the records, or the function cannot be invoked.
 pub(crate) async fn redrive(context: &Context, fields: &Query) -> Result<Done, PageError> {
     let Some(object) = fields.get("object") else {
-        return Err(PageError::bad_input("object", "it is missing", "the key of a failure object"));
+        return Err(PageError::bad_input(
+            "object",
+            "the field is missing",
+            "the key of a failure object",
+        ));
     };
     let running = context.running().ok_or_else(|| {
-        PageError::Refused("only a running `weir up` can invoke the function".to_owned())
+        PageError::Refused("no `weir up` is running: start it to invoke the function".to_owned())
     })?;
     let redriven = redrive_object(&running, object, false)
         .await

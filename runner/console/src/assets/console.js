@@ -1,4 +1,4 @@
-// Keeps a page up to date from server-sent events. Without this script, the page is complete but is not updated.
+// Updates an open page from server-sent events. Without this script, the page is complete but static.
 "use strict";
 
 const main = document.getElementById("main");
@@ -6,7 +6,7 @@ const connection = document.getElementById("connection");
 let source = null;
 let loading = false;
 
-// Loads the page again and replaces the content of <main>. Keeps focus, open details and the reader's input.
+// Reloads the page and replaces the content of <main>. Keeps focus, open details and the reader's input.
 async function reload() {
   const edited = main.querySelector("textarea:focus, input:focus, select:focus, [data-edited]");
   if (loading || edited) return;
@@ -19,7 +19,7 @@ async function reload() {
     const focused = main.contains(document.activeElement) ? document.activeElement.id : "";
     const open = [...main.querySelectorAll("details[open][id]")].map((it) => it.id);
     main.replaceChildren(...fresh.childNodes);
-    // The head stays, so that its buttons keep focus; its clock is a figure.
+    // The head is not replaced, so that its buttons keep focus; its clock is updated as a figure.
     const clock = page.querySelector("header [data-figure]");
     if (clock) figures(JSON.stringify({ [clock.dataset.figure]: clock.textContent }));
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
@@ -31,7 +31,7 @@ async function reload() {
   }
 }
 
-// Replaces the strings of figures: the data maps the names of figures to their strings.
+// Replaces figures: the data maps the names of figures to their new values.
 function figures(data) {
   for (const [name, text] of Object.entries(JSON.parse(data))) {
     for (const it of document.querySelectorAll(`[data-figure="${CSS.escape(name)}"]`)) {
@@ -53,7 +53,7 @@ function connect() {
   source.addEventListener("reload", reload);
 }
 
-// A browser opens few connections to one address, so a hidden page closes its connection.
+// A browser limits the connections to one address, so a hidden page closes its connection.
 function pause() {
   source?.close();
   source = null;

@@ -1,4 +1,4 @@
-//! The style, the script and the icon. They are part of the binary, so a page works offline.
+//! The style, the script and the icon. They are compiled into the binary, so a page works offline.
 
 use crate::response::Content;
 

@@ -1,16 +1,17 @@
-//! The tools: one entry for each page of the console, and for each action that is safe. A new page is a new entry.
+//! The catalog of tools, with an entry for each page of the console and each safe action. A new
+//! page needs a new entry.
 //!
-//! An action is safe here if it ends within a call and the store can repeat or bound it. Edits of items, splits,
-//! restores and erasures need a person who sees what they change, so only the console has them.
+//! An action is safe if it ends within a call, and is idempotent or limited in its effect. Edits of
+//! items, splits, restores and erasures have no tool, because a person must see what they change.
 
 use super::tool::{Change, Effect, Kind, Parameter, Tool};
 
-/// All tools, those of actions last.
+/// All tools: first those of pages, then those of actions.
 pub(super) const CATALOG: &[Tool] = &[
     page(
         "pipelines",
         "/pipelines",
-        "Show why each function ran or did not: for each mapping its state in one sentence, counts of records read, filtered, delivered and discarded, and what blocks it. Start here.",
+        "Show why each function ran or did not: for each mapping its state in one sentence, counts of records read, filtered, delivered and discarded, and the reason if it is blocked. Start here.",
         &[number("page", 1, 100, "Page of mappings")],
     ),
     page(
@@ -43,33 +44,33 @@ pub(super) const CATALOG: &[Tool] = &[
         &[
             text("table", "The table"),
             object("pattern", "A pattern or a FilterCriteria object: {\"eventName\":[\"INSERT\"]}"),
-            text("mapping", "Take the filter of this mapping, if there is no `pattern`"),
+            text("mapping", "Mapping whose filter is run, if `pattern` is absent"),
         ],
     ),
     page(
         "tables",
         "/tables",
         "List tables with their keys, indexes, size, stream and TTL. Counts are approximate.",
-        &[text("after", "The last table of the page before, its `next`")],
+        &[text("after", "Last table of the previous page, in its `next`")],
     ),
     page(
         "table",
         "/tables/{table}",
-        "Read items of a table with one Query (with `pk`) or Scan, and show the request as code and its capacity. Keys and filter values are texts; the table's key types apply.",
+        "Read items of a table with one Query (with `pk`) or Scan, and show the request as code and its capacity. Give key and filter values as strings; the tool converts keys to the key types of the table.",
         &[
             text("table", "The table").required(),
-            text("index", "An index of the table"),
-            text("pk", "Value of the partition key, as text; without it a Scan"),
+            text("index", "Index to read instead of the table"),
+            text("pk", "Value of the partition key, as a string; if absent, the tool runs a Scan"),
             text("pk2", "Value of the second attribute of the partition key, if it has several"),
-            text("pk3", "Value of the third one"),
-            text("pk4", "Value of the fourth one"),
+            text("pk3", "Value of its third attribute"),
+            text("pk4", "Value of its fourth attribute"),
             choice(
                 "sk_op",
                 &["=", "<", "<=", ">", ">=", "between", "begins_with"],
                 "Operator of the sort key",
             ),
-            text("sk", "Its operand, or the lower bound of `between`"),
-            text("sk_to", "The upper bound of `between`"),
+            text("sk", "Operand of the sort key, or the lower bound of `between`"),
+            text("sk_to", "Upper bound of `between` for the sort key"),
             text("filter", "Document path that the filter reads, such as info.rating"),
             text(
                 "filter_op",
@@ -80,22 +81,22 @@ pub(super) const CATALOG: &[Tool] = &[
                 &["S", "N", "B", "BOOL", "NULL", "SS", "NS", "BS", "L", "M"],
                 "Type of the filter's value [default: S]",
             ),
-            text("filter_value", "Value of the filter, as text, or the lower bound of `between`"),
-            text("filter_to", "The upper bound of `between`"),
-            text("project", "Document paths to return, between commas"),
+            text("filter_value", "Value of the filter, as a string, or lower bound of `between`"),
+            text("filter_to", "Upper bound of `between` for the filter"),
+            text("project", "Document paths to return, separated by commas"),
             choice("order", &["asc", "desc"], "Order of a Query"),
             flag("consistent", "Read strongly consistent"),
-            number("limit", 1, 100, "Number of items that are read [default: 25]"),
+            number("limit", 1, 100, "Number of items to read [default: 25]"),
             object(
                 "after",
-                "The key after which the page begins, `next` of the page before, in DynamoDB JSON",
+                "Key after which the page begins, in DynamoDB JSON: `next` of the previous page",
             ),
         ],
     ),
     page(
         "item",
         "/tables/{table}/item",
-        "Read one whole item, strongly consistent.",
+        "Read one complete item with a strongly consistent read.",
         &[
             text("table", "The table").required(),
             object("key", "The key in DynamoDB JSON: {\"id\":{\"S\":\"a\"}}").required(),
@@ -104,16 +105,16 @@ pub(super) const CATALOG: &[Tool] = &[
     page(
         "partitions",
         "/partitions/{table}",
-        "Show the partitions, hot keys and load of a table's key space, of Weir's own store only. Without `table`, list the tables.",
+        "Show the partitions and hot keys of a table, and the load of its key space. Works only with Weir's own store. Without `table`, list the tables.",
         &[
             text("table", "The table"),
-            text("after", "Without `table`: the last table of the page before, its `next`"),
+            text("after", "Without `table`: the last table of the previous page, in its `next`"),
         ],
     ),
     page(
         "ring",
         "/ring",
-        "Show the nodes and arcs of Weir's own store: who leads, what is damaged, unreachable or being rebuilt.",
+        "Show the nodes and arcs of Weir's own store: the leader of each arc, and the nodes that are damaged, unreachable or being rebuilt.",
         &[],
     ),
     page(
@@ -125,7 +126,7 @@ pub(super) const CATALOG: &[Tool] = &[
     page(
         "migration",
         "/migrations/{name}",
-        "Show one migration: its phase, whether it is safe to cut over now with every reason against it, speed, lag, differences, samples before and after, the verbs that are safe now, and its journal. `weir migrate` carries out the others.",
+        "Show one migration: its phase, whether it is safe to cut over now with every reason against it, speed, lag, differences, samples before and after, the verbs that are safe now, and its journal. Every other verb needs `weir migrate`.",
         &[text("name", "The migration").required()],
     ),
     page(
@@ -137,7 +138,7 @@ pub(super) const CATALOG: &[Tool] = &[
             text("table", "Only days of this table; needed by `day` and `do`"),
             text("day", "Show the first rows of this UTC day, such as 2026-01-31"),
             number("skip", 1, 1_000_000, "Number of days to skip"),
-            choice("do", &["restore", "erase"], "Preview this for `table`"),
+            choice("do", &["restore", "erase"], "Action to preview for `table`"),
             object("key", "Restore: the key of an item, in plain or DynamoDB JSON"),
             text("where", "Restore: a condition, such as year = 2013"),
             text("dt", "Restore: only items deleted on this UTC day"),
@@ -151,40 +152,40 @@ pub(super) const CATALOG: &[Tool] = &[
     page(
         "versions",
         "/versions",
-        "Show the history of an item, 30 versions at a time, newest first, the places at which a change is missing, and the difference between two versions.",
+        "Show the history of an item, newest version first, 30 at a time. Also show where the history lacks a change, and the difference between two versions.",
         &[
-            text("table", "The table; may be left out if only one has histories"),
+            text("table", "The table; optional if only one table has histories"),
             object(
                 "key",
                 "The key of the item, in plain or DynamoDB JSON; without it, some keys are listed",
             ),
-            number("from", 0, u64::MAX, "Compare this version"),
-            number("to", 0, u64::MAX, "with this one [default: the current one]"),
+            number("from", 0, u64::MAX, "First of two versions to compare"),
+            number("to", 0, u64::MAX, "Second version [default: the current version]"),
             number("skip", 1, 10_000_000, "Number of newer versions to skip"),
         ],
     ),
     page(
         "counters",
         "/counters",
-        "Read sharded counters: the total of each beside the sum of its slots, with the difference.",
+        "Show sharded counters: each total, the sum of its slots, and the difference.",
         &[
             text("counter", "Only this counter"),
-            text("after", "The last counter of the page before, its `next`"),
+            text("after", "Last counter of the previous page, in its `next`"),
         ],
     ),
     page(
         "copies",
         "/copies",
-        "Show fan-out jobs, which update the copies of an item after it changed, open and failed ones first.",
+        "Show fan-out jobs, open and failed jobs first. A job updates the copies of an item after the item changed.",
         &[
-            text("table", "The table of jobs [default: that of the running template]"),
-            text("after", "The last job of the page before, its `next`"),
+            text("table", "The table of jobs [default: from the running template]"),
+            text("after", "Last job of the previous page, in its `next`"),
         ],
     ),
     action(
         "redrive",
         "/stream/redrive",
-        "Invoke a function again with the records of a failure object, as `record` names it. The object is kept.",
+        "Invoke a function again with the records of a failure object. The tool `record` shows the key of the object. The object is kept.",
         Change { is_destructive: true, is_idempotent: false, runs_code: true },
         &[text("object", "The key of the failure object").required()],
     ),
@@ -212,14 +213,14 @@ pub(super) const CATALOG: &[Tool] = &[
     action(
         "migration_resume",
         "/migrations/{name}/resume",
-        "Resume the backfill of a migration, also its segments that were set aside.",
+        "Resume the backfill of a migration, including segments that were set aside.",
         Change { is_destructive: false, is_idempotent: true, runs_code: false },
         &[text("name", "The migration").required()],
     ),
     action(
         "migration_throttle",
         "/migrations/{name}/throttle",
-        "Limit the backfill of a migration.",
+        "Limit the rate of the backfill of a migration.",
         Change { is_destructive: false, is_idempotent: true, runs_code: false },
         &[
             text("name", "The migration").required(),

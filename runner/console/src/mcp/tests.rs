@@ -1,4 +1,5 @@
-//! The catalog against the console's pages and actions, requests of calls, and a client's whole exchange.
+//! Tests of the catalog's completeness, of the conversion of calls to requests, and of a complete
+//! exchange with a client.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,8 +12,8 @@ use super::*;
 use crate::context::Place;
 use crate::query::href;
 
-/// Actions that no tool offers: those of the `weir up` that serves the console, and those for which a person must
-/// see what they change. `*` is a name.
+/// Actions without a tool. They belong to the `weir up` that serves the console, or a person must
+/// see what they change. `*` stands for a name.
 const NOT_OFFERED: [&str; 7] = [
     "/chaos",
     "/tables/*/item/save",
@@ -43,7 +44,8 @@ fn matched_by(function: &str) -> Vec<String> {
     paths
 }
 
-/// Returns the paths of a tool, with `*` for each parameter: one without the last parameter if it may be left out.
+/// Returns the paths of a tool, with `*` for each parameter. If the last parameter is optional,
+/// also returns the path without it.
 fn paths_of(tool: &Tool) -> Vec<String> {
     let star = |segment: &'static str| placeholder(segment).map_or(segment, |_| "*");
     let whole: String = tool.segments().map(|segment| format!("/{}", star(segment))).collect();
@@ -77,7 +79,7 @@ fn every_action_is_a_tool_or_needs_a_person() {
     assert!(actions.len() >= 4, "{actions:?}");
     let changers = CATALOG.iter().filter(|tool| tool.effect != Effect::Reads);
     let offered: Vec<String> = changers.flat_map(paths_of).collect();
-    // The match may have one arm for several verbs.
+    // One match arm may cover several verbs.
     let fits = |pattern: &str, path: &str| {
         let (pattern, path): (Vec<_>, Vec<_>) =
             (pattern.split('/').collect(), path.split('/').collect());
@@ -90,7 +92,8 @@ fn every_action_is_a_tool_or_needs_a_person() {
     assert!(forgotten.is_empty(), "neither in `catalog` nor in NOT_OFFERED: {forgotten:?}");
 }
 
-/// A page ignores fields that it does not know, so a misspelt parameter would do nothing.
+/// Goal: no parameter is misspelt. A page ignores unknown fields, so a misspelt parameter would
+/// have no effect.
 #[test]
 fn every_parameter_is_read_by_its_page() {
     let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/pages");
@@ -137,13 +140,13 @@ fn the_catalog_is_sound() {
             segments.iter().enumerate().filter_map(|(at, it)| Some((at, placeholder(it)?)))
         {
             let parameter = tool.parameters.iter().find(|it| it.name == name).unwrap();
-            // Otherwise another segment would move into its place.
+            // If another parameter were optional, a later segment would move into its place.
             assert!(parameter.is_required || place + 1 == segments.len(), "{}", tool.name);
         }
     }
 }
 
-/// Calls, and the address or the error that each becomes.
+/// Calls, and the address or the error that results from each.
 const CALLS: &str = r#"
 pipelines {} => /pipelines
 stream {"limit":5,"table":"a b","key":{"id":"x"}} => /stream?table=a%20b&key=%7B%22id%22%3A%22x%22%7D&limit=5
@@ -162,7 +165,7 @@ stream {"limit":-5} => limit: it is a negative or fractional number; write inste
 stream {"key":{"id":1.5}} => key: it has a number that may have lost digits on its way; write instead: numbers as DynamoDB JSON: {"id":{"N":"1.5"}}
 stream {"key":["a"]} => key: it is a list; write instead: a JSON object: {"id":"a"}
 record {"record":17} => record: it is a number; write instead: a string, in quotes
-record {"record":""} => record: it is missing; write instead: Sequence number or event id, as `stream` lists it, in quotes
+record {"record":""} => record: not given; write instead: Sequence number or event id, as `stream` lists it, in quotes
 table {"table":"t","consistent":"yes"} => consistent: it is a string; write instead: true or false
 clock_advance {"by":1} => by: it is a number; write instead: 1h or 1d
 "#;
@@ -218,7 +221,7 @@ fn a_page_that_shows_a_problem_is_an_error_for_an_assistant() {
     }
 }
 
-/// Sends messages of a client, ends its output, and returns all answers by their id.
+/// Sends messages as a client, closes its output, and returns all answers, ordered by id.
 async fn exchange(allow_writes: bool, messages: &[Value]) -> Vec<Value> {
     let place = Place {
         endpoint: "http://127.0.0.1:9".to_owned(),
@@ -282,7 +285,7 @@ async fn a_client_sees_only_pages_unless_writes_are_allowed() {
             assert_eq!(answer["result"]["isError"], true, "{answer}");
             answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
         };
-        assert!(text(limit).contains("`101` is not possible; write instead: 1 to 100"));
+        assert!(text(limit).contains("`101` is not allowed; write instead: 1 to 100"));
         let refused = if allow_writes { "write instead: 1h or 1d" } else { "--allow-writes" };
         assert!(text(clock).contains(refused), "{clock}");
         let message = unknown["error"]["message"].as_str().unwrap();

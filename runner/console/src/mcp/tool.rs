@@ -1,6 +1,6 @@
-//! A tool: its description for a client, and the request that a call makes.
+//! A tool: its description for a client, and the conversion of a call to a request.
 //!
-//! It checks names and types of arguments. Their values are for the page to check.
+//! This module checks the names and types of arguments. The page checks their values.
 
 use rmcp::model::ToolAnnotations;
 use serde_json::{Map, Value, json};
@@ -8,70 +8,72 @@ use serde_json::{Map, Value, json};
 use crate::error::PageError;
 use crate::query::Query;
 
-/// A page or an action, as a client calls it.
+/// A page or an action that a client can call.
 #[derive(Debug)]
 pub(super) struct Tool {
-    /// The name. That of a page is the name of its module.
+    /// The name of the tool. For a page, this is the name of its module.
     pub(super) name: &'static str,
-    /// What it is for.
+    /// The purpose of the tool, for the assistant.
     pub(super) description: &'static str,
-    /// The path in the console. `{name}` is a parameter; one that is not required may be left out at the end.
+    /// The path in the console. `{name}` is a parameter; a call may omit an optional parameter at
+    /// the end.
     pub(super) path: &'static str,
-    /// Whether it changes something.
+    /// Whether the tool changes something.
     pub(super) effect: Effect,
-    /// The parameters. Those that are not in the path are fields of the query or the form.
+    /// The parameters. Parameters that are not in the path are fields of the query or the form.
     pub(super) parameters: &'static [Parameter],
 }
 
-/// Whether a tool changes something.
+/// The effect of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It shows a page.
+    /// The tool shows a page.
     Reads,
-    /// It carries out an action.
+    /// The tool executes an action.
     Changes(Change),
 }
 
-/// What a client should know before it lets an assistant change something.
+/// The hints for a client that decides whether an assistant may call the tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Whether it may destroy or overwrite something.
+    /// Whether the action may destroy or overwrite data.
     pub(super) is_destructive: bool,
-    /// Whether a second call changes nothing more.
+    /// Whether the action is idempotent.
     pub(super) is_idempotent: bool,
-    /// Whether it runs the user's code, which may reach anything.
+    /// Whether the action runs the user's code, which may access other systems.
     pub(super) runs_code: bool,
 }
 
 /// A parameter of a tool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameter {
-    /// The name, as the page reads it.
+    /// The name of the page's field or path segment.
     pub(super) name: &'static str,
-    /// What it is.
+    /// The description of the parameter.
     pub(super) description: &'static str,
     /// The type of its values.
     pub(super) kind: Kind,
-    /// Whether a call must have it.
+    /// Whether a call must have the parameter.
     pub(super) is_required: bool,
 }
 
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    /// A text.
+    /// A string.
     Text,
-    /// One of these texts.
+    /// One of these strings.
     Choice(&'static [&'static str]),
     /// A whole number in these bounds.
     Number(u64, u64),
-    /// A yes, or nothing.
+    /// A Boolean; `false` has the same effect as no argument.
     Flag,
-    /// A JSON object. It may also be given as text, because a page shows keys that way.
+    /// A JSON object. A string that contains JSON is also accepted, because pages show keys as
+    /// strings.
     Object,
 }
 
-/// The request that a call makes.
+/// The request to the console that results from a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request {
     /// The segments of the path.
@@ -81,7 +83,7 @@ pub(super) struct Request {
 }
 
 impl Parameter {
-    /// Returns the same parameter, which a call must have.
+    /// Returns the parameter as a required parameter.
     pub(super) const fn required(self) -> Self {
         Self { is_required: true, ..self }
     }
@@ -101,7 +103,7 @@ impl Parameter {
         }
     }
 
-    /// Returns an argument as a query carries it.
+    /// Returns an argument as the string value of a query field.
     fn text(&self, argument: &Value) -> Result<String, PageError> {
         match (self.kind, argument) {
             (Kind::Text | Kind::Choice(_) | Kind::Object, Value::String(text)) => Ok(text.clone()),
@@ -112,7 +114,7 @@ impl Parameter {
             (Kind::Object, Value::Object(_)) if is_exact(argument) => Ok(argument.to_string()),
             (Kind::Object, Value::Object(_)) => Err(PageError::bad_input(
                 self.name,
-                "it has a number that may have lost digits on its way",
+                "a number in it may have lost digits in JSON",
                 r#"numbers as DynamoDB JSON: {"id":{"N":"1.5"}}"#,
             )),
             (kind, other) => {
@@ -124,7 +126,7 @@ impl Parameter {
 }
 
 impl Kind {
-    /// Returns what to write instead of a value of another type.
+    /// Returns the accepted values, for the error of a value of another type.
     fn instead(self) -> String {
         match self {
             Self::Text => "a string, in quotes".to_owned(),
@@ -148,7 +150,8 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Returns whether all numbers in a value are whole and in the range in which JSON keeps every digit.
+/// Returns whether all numbers in a value are 64-bit integers. Only such numbers keep all their
+/// digits in JSON.
 fn is_exact(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.is_u64() || number.is_i64(),
@@ -158,7 +161,7 @@ fn is_exact(value: &Value) -> bool {
     }
 }
 
-/// Returns the parameter that a segment of a path stands for.
+/// Returns the name of the parameter of a path segment; `None` if the segment is literal.
 pub(super) fn placeholder(segment: &str) -> Option<&str> {
     segment.strip_prefix('{')?.strip_suffix('}')
 }
@@ -197,7 +200,7 @@ impl Tool {
         rmcp::model::Tool::new(self.name, self.description, self.schema()).with_annotations(hints)
     }
 
-    /// Returns the request of a call.
+    /// Converts the arguments of a call to a request.
     ///
     /// # Errors
     /// An argument is unknown, is missing, or has another type.
@@ -211,7 +214,7 @@ impl Tool {
                 Some(text) => fields.push((parameter.name.to_owned(), text)),
                 None if parameter.is_required => {
                     let name = parameter.name;
-                    return Err(PageError::bad_input(name, "it is missing", parameter.description));
+                    return Err(PageError::bad_input(name, "not given", parameter.description));
                 }
                 None => {}
             }

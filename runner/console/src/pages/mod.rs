@@ -1,4 +1,5 @@
-//! The pages, one folder each: `view` collects plain data, which is also the page's JSON twin, and `html` shows it.
+//! The pages, with a folder for each. `view` defines the data of the page, which is also its JSON
+//! twin. `html` renders the data as HTML.
 
 pub(crate) mod archive;
 pub(crate) mod copies;

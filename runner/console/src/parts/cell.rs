@@ -1,13 +1,15 @@
-//! Typed cells: an attribute value in DynamoDB JSON, with its type, cut when it is long.
+//! Table cells for attribute values: a value in DynamoDB JSON, with its type. A long value is
+//! truncated.
 
 use maud::{Markup, html};
 use serde_json::Value;
 
-/// The maximum number of characters that a cell shows. The whole value is on the item's own page.
+/// The maximum number of characters that a cell shows. The page of the item shows the complete
+/// value.
 pub(crate) const CHARACTERS_MAX: usize = 200;
 
-/// Returns a cell of an attribute value such as `{"S":"a"}`. `whole` is the address of the whole item, for the
-/// link of a value that is cut.
+/// Returns a cell of an attribute value such as `{"S":"a"}`. `whole` is the address of the item's
+/// page, to which a truncated value links.
 pub(crate) fn typed(value: &Value, whole: Option<&str>) -> Markup {
     let member = value.as_object().and_then(|members| members.iter().next());
     let Some((kind, inner)) = member else { return html! { span.absent { "–" } } };
@@ -23,13 +25,13 @@ pub(crate) fn typed(value: &Value, whole: Option<&str>) -> Markup {
     }
 }
 
-/// Returns the part of a text that a cell shows, if it does not show all.
+/// Returns the prefix of a string that a cell shows; `None` if the complete string fits.
 fn beginning(text: &str) -> Option<&str> {
     let end = text.char_indices().nth(CHARACTERS_MAX).map(|(at, _)| at);
     end.and_then(|end| text.get(..end))
 }
 
-/// Returns a text, cut at [`CHARACTERS_MAX`] characters with a link to the whole.
+/// Returns a string, truncated to [`CHARACTERS_MAX`] characters with a link to the complete value.
 pub(crate) fn cut(text: &str, whole: Option<&str>) -> Markup {
     let Some(shown) = beginning(text) else { return html! { (text) } };
     let all = text.chars().count();
@@ -42,7 +44,8 @@ pub(crate) fn cut(text: &str, whole: Option<&str>) -> Markup {
     }
 }
 
-/// Returns a reason, cut at [`CHARACTERS_MAX`] characters. What it has between backticks is shown as code.
+/// Returns a reason, truncated to [`CHARACTERS_MAX`] characters. Parts between backticks become
+/// code.
 pub(crate) fn reason(text: &str) -> Markup {
     match beginning(text) {
         None => marked(text),
@@ -52,7 +55,8 @@ pub(crate) fn reason(text: &str) -> Markup {
     }
 }
 
-/// Returns a text with what is between backticks as code. With an odd number of them, some are data, and all stay.
+/// Returns a string in which the parts between backticks become code. If the number of backticks is
+/// odd, some of them are data, and the string stays unchanged.
 pub(crate) fn marked(text: &str) -> Markup {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {

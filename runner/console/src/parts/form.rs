@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use crate::context::{READ_ONLY, Writes};
 
-/// Returns a button that sends hidden fields to an action. `back` is the page to return to. A read-only console
-/// shows the button disabled, with the reason.
+/// Returns a button that sends hidden fields to an action. After the action, the browser returns to
+/// `back`. In a read-only console, the button is disabled, with the reason.
 pub(crate) fn button(
     writes: Writes<'_>,
     action: &str,
@@ -25,7 +25,8 @@ pub(crate) fn button(
     }
 }
 
-/// Returns the hidden fields that each form with an action needs: the token, and the page to return to.
+/// Returns the hidden fields that every form with an action needs: the token, and the page to
+/// return to.
 pub(crate) fn hidden(writes: Writes<'_>, back: &str) -> Markup {
     html! {
         @if let Writes::Allowed(token) = writes {
@@ -45,7 +46,7 @@ pub(crate) fn field(id: &str, name: &str, label: &str, value: &str, hint: &str) 
     }
 }
 
-/// Returns a labelled choice of a query. Each option has a value and its text.
+/// Returns a labelled drop-down list of a query. Each option has a value and a label.
 pub(crate) fn choice(
     id: &str,
     name: &str,

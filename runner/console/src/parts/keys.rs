@@ -3,7 +3,7 @@
 use super::preview::short;
 use crate::table_shape::Keys;
 
-/// Returns the names and types of keys. A name has at most `characters`.
+/// Returns the names and types of keys. Each name is truncated to `characters`.
 pub(crate) fn names(keys: &Keys, characters: usize) -> String {
     let name = |key: &model::KeyAttribute| {
         format!("{} {}", short(&key.name, characters), key.attribute_type.descriptor())

@@ -1,4 +1,4 @@
-//! Messages within a page: a note, a warning, and what an empty page says.
+//! Messages within a page: notes, warnings, and the message of an empty list.
 
 use maud::{Markup, html};
 
@@ -7,12 +7,12 @@ pub(crate) fn note(text: &str) -> Markup {
     html! { p.note { (text) } }
 }
 
-/// Returns a warning about something that stands still or is lost.
+/// Returns a warning about blocked progress or lost data.
 pub(crate) fn warning(text: &str) -> Markup {
     html! { p.warning { strong { "Attention: " } (text) } }
 }
 
-/// Returns the text of a list without entries: what is missing, and what fills it.
+/// Returns the message of an empty list: what is missing, and how to fill the list.
 pub(crate) fn empty(what: &str, remedy: &Markup) -> Markup {
     html! { div.empty { p { (what) } p { (remedy) } } }
 }

@@ -1,4 +1,4 @@
-//! Parts of HTML that several pages use. They are pure: values in, markup out.
+//! HTML components that several pages use. They perform no I/O.
 
 pub(crate) mod cell;
 pub(crate) mod form;

@@ -1,32 +1,33 @@
-//! A short text of an attribute value: as much of it as fits a cell.
+//! A short preview of an attribute value, which fits into a cell.
 //!
-//! It reads no more of the value than it shows. The whole value is DynamoDB JSON on the item's page.
+//! It processes only the part of the value that it shows. The page of the item shows the complete
+//! value as DynamoDB JSON.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::AttributeValue;
 
-/// A text that may be the beginning of a longer one.
+/// A string that may be truncated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Preview {
     pub(crate) text: String,
-    /// Whether the value goes on.
+    /// Whether the value was truncated.
     pub(crate) is_cut: bool,
 }
 
 impl Preview {
-    /// Returns at most `characters` of a value.
+    /// Returns a preview of a value, of at most `characters`.
     pub(crate) fn of(value: &AttributeValue, characters: usize) -> Self {
         let mut writer = Writer { text: String::new(), left: characters, is_cut: false };
         match value {
-            // Only strings within others are quoted.
+            // Only strings within lists and maps are quoted.
             AttributeValue::S(text) => writer.visible(text),
             value => writer.value(value),
         }
         Self { text: writer.text, is_cut: writer.is_cut }
     }
 
-    /// Returns at most `characters` of a text.
+    /// Returns a preview of a string, of at most `characters`.
     pub(crate) fn of_text(text: &str, characters: usize) -> Self {
         let mut writer = Writer { text: String::new(), left: characters, is_cut: false };
         writer.visible(text);
@@ -34,13 +35,13 @@ impl Preview {
     }
 }
 
-/// Returns a name, shortened to `characters` if it is longer.
+/// Returns a name, truncated to `characters`.
 pub(crate) fn short(name: &str, characters: usize) -> String {
     let Preview { text, is_cut } = Preview::of_text(name, characters);
     if is_cut { text + "…" } else { text }
 }
 
-/// Writes characters until none is left.
+/// A writer that truncates its output after `left` characters.
 struct Writer {
     text: String,
     left: usize,
@@ -61,8 +62,8 @@ impl Writer {
         }
     }
 
-    /// Writes a text. Characters without a form of their own, and those that change the direction of
-    /// what follows, are escaped.
+    /// Writes a string. Escapes invisible characters, and characters that change the text
+    /// direction.
     fn visible(&mut self, text: &str) {
         for character in text.chars() {
             if self.is_cut {
@@ -108,7 +109,7 @@ impl Writer {
         self.push("\"");
     }
 
-    /// Writes bytes as base64, no more of them than can be shown.
+    /// Writes bytes as base64, but encodes only as many as can be shown.
     fn binary(&mut self, bytes: &[u8]) {
         let most = self.left.saturating_add(4) / 4 * 3;
         self.push(&STANDARD.encode(bytes.get(..most).unwrap_or(bytes)));

@@ -1,8 +1,8 @@
-//! Tables: a caption, column headings with scope, rows of cells.
+//! HTML tables with a caption, column headings with `scope`, and rows of cells.
 
 use maud::{Markup, html};
 
-/// Returns a table. The first cell of each row is its heading.
+/// Returns a table. The first cell of each row is the row's heading.
 pub(crate) fn table(caption: &str, headings: &[&str], rows: &[Vec<Markup>]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(caption) {
@@ -26,11 +26,11 @@ pub(crate) fn table(caption: &str, headings: &[&str], rows: &[Vec<Markup>]) -> M
 /// The maximum size of a list in bytes, which keeps its page below 60 KB.
 const LIST_BYTES_MAX: usize = 46 * 1024;
 
-/// Keeps the first rows that fit on a page. Returns the number of rows that do not.
+/// Truncates the rows to those that fit on a page. Returns the number of removed rows.
 pub(crate) fn fit(rows: &mut Vec<Vec<Markup>>) -> usize {
     let mut left = LIST_BYTES_MAX;
     let fits = |row: &Vec<Markup>| {
-        // Each cell has the tags around it.
+        // About 10 bytes of tags are added for each cell.
         let bytes: usize = row.iter().map(|cell| cell.0.len() + 10).sum();
         left = left.saturating_sub(bytes);
         left > 0
@@ -41,7 +41,7 @@ pub(crate) fn fit(rows: &mut Vec<Vec<Markup>>) -> usize {
     more
 }
 
-/// Returns the links to the page before and after. `None` for a link that does not exist.
+/// Returns the links to the previous and the next page. `None` means that there is no such page.
 pub(crate) fn pager(before: Option<&str>, after: Option<&str>) -> Markup {
     html! {
         @if before.is_some() || after.is_some() {

@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-/// Returns a time in UTC as text, to the second.
+/// Returns a time in UTC as a string, to the second.
 pub(crate) fn text(seconds: i64) -> String {
     let time = Timestamp::from_second(seconds);
     time.map_or("–".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
 }
 
-/// Returns a time in UTC, to the second. Times of records are by the store's clock.
+/// Returns the HTML of a time in UTC, to the second. Times of records are by the store's clock.
 pub(crate) fn seconds(seconds: i64) -> Markup {
     match Timestamp::from_second(seconds) {
         Ok(time) => html! { time datetime=(time.to_string()) { (text(seconds)) } },
@@ -17,12 +17,12 @@ pub(crate) fn seconds(seconds: i64) -> Markup {
     }
 }
 
-/// Returns a time in UTC from milliseconds since 1970, to the second.
+/// Returns the HTML of a time in UTC, to the second, from milliseconds since 1970.
 pub(crate) fn millis(millis: i64) -> Markup {
     seconds(millis.div_euclid(1_000))
 }
 
-/// Returns a duration in the largest unit that has at least two of it.
+/// Returns a duration as a string, in the largest unit in which it is at least 2.
 pub(crate) fn duration(millis: i64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
     let unit = units.iter().find(|(size, _)| millis >= 2 * size);

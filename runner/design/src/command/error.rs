@@ -1,21 +1,21 @@
-//! Mistakes in the command of an access pattern.
+//! The errors of parsing the command of an access pattern.
 
 use template::diagnostic::{listed, similar};
 use thiserror::Error;
 
 use crate::command::operation::Operation;
 
-/// A mistake in a command.
+/// An error in a command.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CommandError {
-    /// Something else than a command of the AWS CLI for DynamoDB.
+    /// The text is not a command of the AWS CLI for DynamoDB.
     #[error("this is not a command of the AWS CLI for DynamoDB: it begins with `{0}`")]
     NotDynamoDb(String),
-    /// More than one command.
-    #[error("`{0}` outside of quotes: an access pattern is one command")]
+    /// The text contains more than one command.
+    #[error("`{0}` outside of quotes: an access pattern must be one command")]
     Compound(char),
-    /// A quote without its end.
-    #[error("the quote `{0}` has no end")]
+    /// A quote that is not closed.
+    #[error("the quote `{0}` is not closed")]
     OpenQuote(char),
     /// An operation that does not read or write items.
     #[error("unknown operation `{0}`")]
@@ -23,24 +23,24 @@ pub enum CommandError {
     /// An unknown option.
     #[error("unknown option `--{0}`")]
     UnknownOption(String),
-    /// A word where an option should be.
+    /// A word at a place where an option is expected.
     #[error("unexpected word `{0}`")]
     UnexpectedWord(String),
-    /// An option that needs a value.
+    /// An option without its value.
     #[error("`--{0}` has no value")]
     NoValue(String),
     /// An option that occurs twice.
     #[error("`--{0}` is given twice")]
     Twice(String),
-    /// An option that is missing.
+    /// A required option that is missing.
     #[error("`{command}` needs `--{option}`", command = .0.command(), option = .1)]
     Missing(Operation, &'static str),
-    /// A value that is no number.
+    /// A value that is not a number.
     #[error("`--{option}` must be a whole number, not `{value}`")]
     NotNumber {
         /// The option.
         option: String,
-        /// Its value.
+        /// The value of the option.
         value: String,
     },
     /// A value that is not JSON.
@@ -48,21 +48,21 @@ pub enum CommandError {
     NotJson {
         /// The option.
         option: String,
-        /// What is wrong.
+        /// The parse error.
         reason: String,
     },
-    /// A value that is JSON of another kind.
+    /// A value that is valid JSON of the wrong kind.
     #[error("the value of `--{option}` must be {wanted}")]
     OtherJson {
         /// The option.
         option: String,
-        /// What it must be.
+        /// The kind that is required.
         wanted: &'static str,
     },
 }
 
 impl CommandError {
-    /// Returns the word of the command that is wrong; `None` if no word is, or if it can be anywhere.
+    /// Returns the word of the command that causes the error; `None` if there is no such word.
     #[must_use]
     pub fn word(&self) -> Option<String> {
         match self {
@@ -79,7 +79,7 @@ impl CommandError {
         }
     }
 
-    /// Returns what to write instead.
+    /// Returns the correction for the user.
     #[must_use]
     pub fn help(&self) -> String {
         match self {
@@ -99,7 +99,7 @@ impl CommandError {
                     .to_owned()
             }
             Self::NoValue(option) => format!("write a value after `--{option}`"),
-            Self::Twice(_) => "remove one of the two".to_owned(),
+            Self::Twice(_) => "remove one of the two options".to_owned(),
             Self::Missing(_, option) => format!("add `--{option}` with its value"),
             Self::NotNumber { option, .. } => format!("write, for example, `--{option} 10`"),
             Self::NotJson { .. } => {

@@ -1,6 +1,6 @@
-//! What the expressions of a request name: attributes and placeholders.
+//! The attributes and placeholders that the expressions of a request contain.
 //!
-//! A scan of the tokens is enough for that; the store checks the syntax when it runs the request.
+//! This module only scans tokens; the store validates the syntax when it runs the request.
 
 use std::collections::BTreeSet;
 
@@ -17,17 +17,17 @@ const EXPRESSIONS: [&str; 5] = [
 ];
 const NAMES: &str = "ExpressionAttributeNames";
 const VALUES: &str = "ExpressionAttributeValues";
-/// The words that are no attributes.
+/// The keywords of expressions, which are not attribute names.
 const KEYWORDS: [&str; 9] = ["AND", "OR", "NOT", "BETWEEN", "IN", "SET", "REMOVE", "ADD", "DELETE"];
 
-/// The attributes that a request names, without those within maps and lists.
+/// The top-level attributes that a request names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// The attributes that a read returns; `None` if it returns all.
+    /// The attributes that a read returns; `None` for all attributes.
     pub returned: Option<BTreeSet<String>>,
     /// The attributes of the filter.
     pub filtered: BTreeSet<String>,
-    /// The attributes that the filter may find absent: those of `attribute_not_exists`.
+    /// The attributes to which the filter applies `attribute_not_exists`.
     pub absent: BTreeSet<String>,
 }
 
@@ -68,7 +68,7 @@ fn text<'p>(parameters: &'p Map<String, Value>, name: &str) -> &'p str {
     parameters.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the attribute that a word of an expression means.
+/// Returns the attribute name of a word of an expression; resolves a placeholder.
 fn attribute<'p>(parameters: &'p Map<String, Value>, word: &'p str) -> &'p str {
     let meant = parameters.get(NAMES).and_then(|names| names.get(word)).and_then(Value::as_str);
     meant.unwrap_or(word)
@@ -91,7 +91,7 @@ fn top_level(parameters: &Map<String, Value>, expression: &str) -> BTreeSet<Stri
     found
 }
 
-/// Returns the attributes that a read returns and filters by.
+/// Returns the attributes that a read returns, and those that its filter uses.
 #[must_use]
 pub fn attributes(parameters: &Map<String, Value>) -> Attributes {
     let is_projected = parameters.contains_key("ProjectionExpression");
@@ -121,7 +121,7 @@ fn absent(parameters: &Map<String, Value>) -> BTreeSet<String> {
     tokens.windows(3).filter_map(of).collect()
 }
 
-/// Returns the top-level attributes that an update changes, and those that it removes.
+/// Returns the top-level attributes that an update changes or removes.
 #[must_use]
 pub fn updated(parameters: &Map<String, Value>) -> BTreeSet<String> {
     let tokens = tokens(text(parameters, "UpdateExpression"));
@@ -149,8 +149,9 @@ pub fn updated(parameters: &Map<String, Value>) -> BTreeSet<String> {
     found
 }
 
-/// Returns the mistakes in the placeholders of a request or of a member of a transaction, each with its
-/// placeholder and what to write instead: placeholders without a value, and values without a placeholder.
+/// Returns the mistakes in the placeholders of a request, or of a member of a transaction:
+/// placeholders without a value, and unused values. Each mistake has the placeholder, the message
+/// and the correction.
 #[must_use]
 pub fn placeholder_mistakes(parameters: &Map<String, Value>) -> Vec<(String, String, String)> {
     let mut used: BTreeSet<&str> = BTreeSet::new();
@@ -183,7 +184,7 @@ pub fn placeholder_mistakes(parameters: &Map<String, Value>) -> Vec<(String, Str
     }
     for word in names.iter().chain(&values).filter(|word| !used.contains(*word)) {
         let message = format!("no expression uses the placeholder `{word}`");
-        let help = "remove it, or use it; DynamoDB refuses it";
+        let help = "use it in an expression, or remove it: DynamoDB rejects it";
         mistakes.push(((*word).to_owned(), message, help.to_owned()));
     }
     mistakes
@@ -252,8 +253,8 @@ mod tests {
             [
                 "the placeholder `:key` has no value; did you mean `:kye`?",
                 "the placeholder `:low` has no value; add `\":low\": {\"S\": \"…\"}` to --expression-attribute-values",
-                "no expression uses the placeholder `#unused`; remove it, or use it; DynamoDB refuses it",
-                "no expression uses the placeholder `:kye`; remove it, or use it; DynamoDB refuses it",
+                "no expression uses the placeholder `#unused`; use it in an expression, or remove it: DynamoDB rejects it",
+                "no expression uses the placeholder `:kye`; use it in an expression, or remove it: DynamoDB rejects it",
             ]
         );
     }

@@ -1,7 +1,7 @@
-//! The command of the AWS CLI that answers an access pattern, as a request.
+//! The AWS CLI command of an access pattern, parsed into a DynamoDB request.
 //!
-//! `words` splits the text as a shell does, `options` makes the request, `place` finds a mistake in the file.
-//! Nothing is run here.
+//! `words` splits the command as a shell does, `options` builds the request, and `place` locates a
+//! mistake in the file. This module runs nothing.
 
 mod error;
 mod expressions;
@@ -17,14 +17,15 @@ pub use self::expressions::{Attributes, attributes, key_condition, placeholder_m
 pub use self::operation::Operation;
 pub use self::place::place_of;
 
-/// A request, and how many of its pages are read.
+/// A request, with the number of pages or items to read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
     /// The operation.
     pub operation: Operation,
     /// The parameters of the request.
     pub request: Map<String, Value>,
-    /// Whether all pages of a query or scan are read, as the AWS CLI does unless a page size is set.
+    /// Whether all pages of a query or scan are read. The AWS CLI reads all pages, except with
+    /// `--limit`, `--exclusive-start-key` or `--no-paginate`.
     pub reads_all_pages: bool,
     /// The number of items after which the AWS CLI stops.
     pub items_max: Option<u64>,
@@ -36,7 +37,7 @@ pub struct Command {
 pub struct Action<'c> {
     /// The table.
     pub table: &'c str,
-    /// The parameters: those of the request, or those of the member.
+    /// The parameters of the request or of the member.
     pub parameters: &'c Map<String, Value>,
 }
 
@@ -44,7 +45,7 @@ impl Command {
     /// Parses a command such as `aws dynamodb query --table-name films …`.
     ///
     /// # Errors
-    /// The text is not one command of the AWS CLI that reads or writes items.
+    /// The text is not a single AWS CLI command that reads or writes items.
     pub fn parse(text: &str) -> Result<Self, CommandError> {
         options::command(&words::split(text)?)
     }
@@ -83,7 +84,7 @@ impl Command {
         actions
     }
 
-    /// Returns the tables of the request, each once, in its order.
+    /// Returns the distinct tables of the request, in its order.
     #[must_use]
     pub fn tables(&self) -> Vec<&str> {
         let mut tables: Vec<&str> = Vec::new();
@@ -95,15 +96,16 @@ impl Command {
         tables
     }
 
-    /// Returns the number of items that the request names: one for each action, each key of a batch.
+    /// Returns the number of items that the request names: the number of keys for a batch read,
+    /// otherwise one for each action.
     #[must_use]
     pub fn named_items(&self) -> usize {
         let keys = |action: &Action<'_>| action.parameters.get("Keys")?.as_array().map(Vec::len);
         self.actions().iter().map(|action| keys(action).unwrap_or(1)).sum()
     }
 
-    /// Returns how many half read units a unit of bytes costs: two if the read is strongly consistent, four in a
-    /// transaction, otherwise one.
+    /// Returns the cost of reading 4 KB in half read units: two for a strongly consistent read,
+    /// four in a transaction, otherwise one.
     #[must_use]
     pub fn read_halves(&self) -> f64 {
         let is_consistent = |parameters: &Map<String, Value>| {

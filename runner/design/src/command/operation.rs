@@ -5,13 +5,13 @@
 pub enum Operation {
     /// Reads the items of a partition key.
     Query,
-    /// Reads a table or an index.
+    /// Reads all items of a table or an index.
     Scan,
     /// Reads an item.
     GetItem,
     /// Writes an item.
     PutItem,
-    /// Changes an item.
+    /// Updates an item.
     UpdateItem,
     /// Deletes an item.
     DeleteItem,
@@ -26,7 +26,8 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Every operation, with its name in the API, its name in the AWS CLI, and the options that it needs.
+    /// All operations, each with its name in the API, its name in the AWS CLI, and its required
+    /// options.
     const TABLE: [(Self, &'static str, &'static str, &'static [&'static str]); 10] = [
         (Self::Query, "Query", "query", &["table-name", "key-condition-expression"]),
         (Self::Scan, "Scan", "scan", &["table-name"]),
@@ -97,7 +98,8 @@ impl Operation {
         )
     }
 
-    /// Returns true if the operation reads a range of items, whose bytes are rounded up together.
+    /// Returns true if the operation reads a range of items. DynamoDB rounds up the sum of their
+    /// bytes, not each item.
     #[must_use]
     pub fn reads_range(self) -> bool {
         matches!(self, Self::Query | Self::Scan)

@@ -1,4 +1,4 @@
-//! The options of the AWS CLI: their names, and the kinds of their values.
+//! The options of the AWS CLI, with the kinds of their values.
 
 use serde_json::{Map, Value};
 
@@ -11,15 +11,15 @@ use crate::command::operation::Operation;
 enum Kind {
     Text,
     Number,
-    /// An object in JSON; its members may also be written as `name=text`.
+    /// A JSON object. The shorthand `name=value,…` is also accepted.
     Object,
-    /// A list in JSON.
+    /// A JSON list.
     List,
-    /// An option without a value, which `--no-` reverses.
+    /// A flag, which the prefix `--no-` negates.
     Flag,
-    /// An option of the AWS CLI itself, with a value that the request does not contain.
+    /// An option of the AWS CLI itself with a value. It is not part of the request.
     ClientValue,
-    /// The same without a value.
+    /// A flag of the AWS CLI itself. It is not part of the request.
     ClientFlag,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     OPTIONS.iter().map(|(name, _)| *name)
 }
 
-/// Makes a request from the words of a command.
+/// Parses the words of a command into a request.
 pub(super) fn command(all: &[String]) -> Result<Command, CommandError> {
     let mut rest = all.iter();
     let begins = [rest.next(), rest.next()].map(|word| word.map_or("", String::as_str));
@@ -113,7 +113,7 @@ pub(super) fn command(all: &[String]) -> Result<Command, CommandError> {
     }
 }
 
-/// Returns an option, its kind, and whether a flag is switched on.
+/// Returns the option with this name, its kind, and the value of a flag.
 fn find(name: &str) -> Result<(&'static str, Kind, bool), CommandError> {
     let known = |name: &str| OPTIONS.iter().find(|(option, _)| *option == name);
     if let Some((option, kind)) = known(name) {
@@ -149,7 +149,7 @@ impl Command {
             }
             Kind::Flag | Kind::ClientFlag => return Ok(()),
         };
-        // With these the AWS CLI reads one page.
+        // With either of these options, the AWS CLI reads only one page.
         if matches!(option, "limit" | "exclusive-start-key") {
             self.reads_all_pages = false;
         }
@@ -179,7 +179,7 @@ fn json(
     }
 }
 
-/// Parses the shorthand of the AWS CLI for texts: `#s=status,#t=type`.
+/// Parses the shorthand of the AWS CLI for a map of strings: `#s=status,#t=type`.
 fn shorthand(value: &str) -> Option<Map<String, Value>> {
     let is_plain = |text: &str| !text.is_empty() && !text.contains(['{', '}', '[', ']', '"', ':']);
     let members = value.split(',').map(|member| {
@@ -189,7 +189,7 @@ fn shorthand(value: &str) -> Option<Map<String, Value>> {
     members.collect()
 }
 
-/// Returns the name of an option in the API: `table-name` is `TableName`.
+/// Returns the API parameter of an option: `table-name` becomes `TableName`.
 fn parameter(option: &str) -> String {
     let word = |word: &str| {
         let (first, rest) = word.split_at(word.len().min(1));
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::command::words;
 
-    /// Returns the request of a command, or its error with the remedy.
+    /// Returns the request of a command, or its error with the correction, as text.
     fn shown(text: &str) -> String {
         match words::split(text).and_then(|words| command(&words)) {
             Ok(command) => {

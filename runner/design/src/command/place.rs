@@ -1,13 +1,14 @@
-//! The place of a word of a command in its file, so that a mistake is shown in its own line.
+//! The position of a word of a command in its file, so that a message points to the right line.
 
 use template::Span;
 use template::diagnostic::Findings;
 
-/// Maximum number of lines of a command that are searched.
+/// The maximum number of lines of a command that are searched.
 const LINES_MAX: usize = 100;
 
-/// Returns the first place of a word in a command that begins at `at`; `at` itself if the word is not there as it
-/// is. `command` is the text of the command.
+/// Returns the position of the first occurrence of a word in the file, from `at`, where the command
+/// begins. Returns `at` if the word is not found, for example because it is quoted differently.
+/// `command` is the text of the command.
 #[must_use]
 pub fn place_of(findings: &Findings<'_>, at: Span, command: &str, word: &str) -> Span {
     let single_spaces = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -16,7 +17,8 @@ pub fn place_of(findings: &Findings<'_>, at: Span, command: &str, word: &str) ->
         let indent = if line == 0 { at.column.saturating_sub(1) } else { 0 };
         let start = source.char_indices().nth(indent).map_or(source.len(), |(start, _)| start);
         let rest = source.get(start..).unwrap_or_default();
-        // A line that is not a part of the command is beyond its end. The first line may have more than it.
+        // The first line that is not part of the command is beyond its end. Line 0 is exempt,
+        // because it may contain more than the command.
         if line > 0 && !command.contains(&single_spaces(rest)) {
             break;
         }
@@ -29,7 +31,7 @@ pub fn place_of(findings: &Findings<'_>, at: Span, command: &str, word: &str) ->
     at
 }
 
-/// Returns the first position of a word that is not a part of a longer one.
+/// Returns the offset of the first occurrence of a word that is not part of a longer word.
 fn find(text: &str, word: &str) -> Option<usize> {
     if word.is_empty() {
         return None;

@@ -1,8 +1,8 @@
-//! Splits a command line into words, as a POSIX shell does, without expansions.
+//! Splitting of a command line into words, as in a POSIX shell, but without expansions.
 
 use crate::command::CommandError;
 
-/// Splits a text into words.
+/// Splits a command line into words.
 pub(super) fn split(text: &str) -> Result<Vec<String>, CommandError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,7 +1,7 @@
-//! What is wrong with a model that runs: what is slow, dear, hot, unused or unanswered.
+//! The findings about a valid model: slow, expensive, hot, unused or unanswered parts.
 //!
-//! `patterns` looks at each access pattern, `tables` at tables, indexes and example items. Each finding has a
-//! name, by which a model accepts it.
+//! `patterns` checks access patterns; `tables` checks tables, indexes and example items. Each
+//! finding has a name, which a model can list under `accept` to suppress the finding.
 
 mod patterns;
 mod tables;
@@ -21,34 +21,34 @@ use crate::trial::Outcome;
 pub const SCAN: &str = "scan";
 /// A filter discards most of what was read.
 pub const FILTER: &str = "filter";
-/// One partition key gets more than a partition serves.
+/// A partition key receives more load than a partition can serve.
 pub const HOT_PARTITION: &str = "hot-partition";
 /// A partition key has few values.
 pub const FEW_KEYS: &str = "few-keys";
 /// No access pattern uses an index.
 pub const UNUSED_INDEX: &str = "unused-index";
-/// An index contains more than its patterns read.
+/// An index contains attributes that its patterns do not read.
 pub const WIDE_PROJECTION: &str = "wide-projection";
-/// An index lacks what its patterns read.
+/// An index lacks attributes that its patterns read.
 pub const NARROW_PROJECTION: &str = "narrow-projection";
 /// A pattern changes a key attribute of an index.
 pub const CHANGING_KEY: &str = "changing-key";
 /// An item is near the maximum size.
 pub const LARGE_ITEM: &str = "large-item";
-/// The items of a partition key are beyond what a local index allows.
+/// The items of a partition key exceed the size that a local index allows.
 pub const LARGE_COLLECTION: &str = "large-collection";
-/// A time to live is not a time in seconds.
+/// The value of a TTL attribute is not a time in seconds.
 pub const TIME_TO_LIVE: &str = "time-to-live";
 /// No operation answers a pattern.
 pub const UNANSWERED: &str = "unanswered";
-/// The store refuses the request of a pattern.
+/// The store rejects the request of a pattern.
 pub const REFUSED: &str = "refused";
 /// A pattern reads nothing from the example items.
 pub const NO_ITEMS: &str = "no-items";
 /// A pattern reads an attribute that no item has, with a name similar to one that exists.
 pub const UNKNOWN_ATTRIBUTE: &str = "unknown-attribute";
 
-/// What a finding is about, and where it is accepted.
+/// The part of a model that a finding is about, and whose `accept` can suppress it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// An access pattern.
@@ -58,7 +58,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// Returns the names of the findings.
+    /// Returns the names of the findings about this kind of owner.
     #[must_use]
     pub fn checks(self) -> &'static [&'static str] {
         match self {
@@ -84,7 +84,7 @@ impl Owner {
         }
     }
 
-    /// Returns the place of `accept` in a model file.
+    /// Returns a description of the place of `accept` in a model file.
     #[must_use]
     pub fn place(self) -> &'static str {
         match self {
@@ -93,7 +93,7 @@ impl Owner {
         }
     }
 
-    /// Returns the other owner.
+    /// Returns the other kind of owner.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -112,7 +112,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// What the checks look at.
+/// The input of the checks.
 pub(crate) struct Context<'m> {
     pub(crate) model: &'m DataModel,
     pub(crate) trial: &'m [Option<Outcome>],
@@ -122,7 +122,7 @@ pub(crate) struct Context<'m> {
 }
 
 impl Context<'_> {
-    /// Adds a finding, unless `accept` has its name.
+    /// Adds a finding, except if `accept` contains its name.
     pub(crate) fn report(
         &self,
         check: &'static str,
@@ -136,7 +136,7 @@ impl Context<'_> {
         }
     }
 
-    /// Returns the place of a word in the command of an access pattern.
+    /// Returns the position of a word in the command of an access pattern.
     pub(crate) fn place_in_command(&self, pattern: usize, word: &str) -> Span {
         let at = self.model.place(&Place::Command(pattern));
         let command = self.model.patterns.get(pattern);
@@ -150,7 +150,7 @@ impl Context<'_> {
     }
 }
 
-/// Returns what is wrong with a model; `file` and `text` are its file.
+/// Returns the findings about a model. `file` is the name of its file, and `text` the content.
 #[must_use]
 pub fn find(
     (file, text): (&str, &str),
@@ -165,7 +165,7 @@ pub fn find(
     context.findings.into_parts().0
 }
 
-/// Returns the place and the message for a table that the store refuses.
+/// Returns the message about a request of the preparation that the store rejects.
 #[must_use]
 pub fn refused_preparation(
     (file, text): (&str, &str),

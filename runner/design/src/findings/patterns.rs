@@ -64,7 +64,8 @@ impl Tried<'_> {
         self.context.report(check, &self.pattern.accept, at, message, help);
     }
 
-    /// Reports that the store refuses the request. A key condition on another attribute is the probable reason.
+    /// Reports that the store rejects the request. The most probable cause is a key condition on an
+    /// attribute that is not in the key.
     fn refused(&self, error: &str) {
         let message = format!("the store refuses the pattern `{}`: {error}", self.pattern.pattern);
         match self.key_condition_mistake() {
@@ -76,7 +77,7 @@ impl Tried<'_> {
         }
     }
 
-    /// Returns the first attribute of a key condition that is not in the key, and what to write instead.
+    /// Returns the first attribute of a key condition that is not in the key, and the correction.
     fn key_condition_mistake(&self) -> Option<(String, String)> {
         let (model, name) = (self.context.model, *self.command.tables().first()?);
         let (_, table) = model.table(name)?;
@@ -98,7 +99,7 @@ impl Tried<'_> {
         Some((wrong, help))
     }
 
-    /// Reports how the answer was found.
+    /// Reports scans, filters that discard most of the read items, and reads that find no items.
     fn answer(&self) {
         let Outcome { read, returned, .. } = *self.outcome;
         let name = &self.pattern.pattern;
@@ -120,7 +121,7 @@ impl Tried<'_> {
             let percent = (read - returned) * 100 / read;
             self.report(
                 FILTER,
-                format!("the pattern `{name}` reads {read} items and returns {returned}: the filter discards {percent} % of what is paid for"),
+                format!("the pattern `{name}` reads {read} items and returns {returned}: the filter discards {percent} % of the items that you pay for"),
                 "make the attribute of the filter a part of a key, or of a sparse index",
             );
         }
@@ -133,8 +134,8 @@ impl Tried<'_> {
         }
     }
 
-    /// Reports attributes that a read names and no item has: those of a filter, which then finds nothing, and
-    /// others if another name was probably meant.
+    /// Reports attributes that a read names but no item has. Such a filter finds nothing, so its
+    /// attributes are always reported. Other attributes are reported only if a similar name exists.
     fn unknown_attributes(&self) {
         if !self.command.operation.is_read() {
             return;
@@ -145,7 +146,7 @@ impl Tried<'_> {
             let named = found.returned.iter().flatten().chain(&found.filtered);
             for name in named.collect::<BTreeSet<_>>() {
                 let meant = similar(name, known.iter().map(String::as_str));
-                // A filter may look for items without an attribute.
+                // A filter may select items without an attribute.
                 let is_filter = found.filtered.contains(name);
                 let is_wrong = is_filter && !found.absent.contains(name) && !known.is_empty();
                 if known.contains(name) || (meant.is_none() && !is_wrong) {
@@ -166,7 +167,7 @@ impl Tried<'_> {
         }
     }
 
-    /// Reports attributes that a read needs and its index lacks. Returns true if there are any.
+    /// Reports attributes that a read needs but its index lacks. Returns true if there are any.
     fn narrow_projection(&self) -> bool {
         let table = self.command.tables().first().and_then(|name| self.context.model.table(name));
         let Some((_, table)) = table else { return false };
@@ -222,7 +223,7 @@ impl Tried<'_> {
                     name,
                     CHANGING_KEY,
                     format!(
-                        "the pattern `{}` changes `{name}`, a key attribute of `{}`: its entry there is added, deleted or replaced, {} for each request{price}",
+                        "the pattern `{}` changes `{name}`, a key attribute of `{}`, so DynamoDB adds, deletes or replaces the index entry: {} for each request{price}",
                         self.pattern.pattern,
                         index.index_name,
                         counted(number(units), "write unit", "write units"),
@@ -234,8 +235,8 @@ impl Tried<'_> {
     }
 }
 
-/// Returns the attributes that the example items of a table have, and those that patterns write; none if there
-/// are no example items.
+/// Returns the attributes of a table's example items, and the attributes that patterns write.
+/// Returns an empty set if there are no example items.
 fn known_attributes(model: &DataModel, table: &str) -> BTreeSet<String> {
     let mut known: BTreeSet<String> =
         model.items_of(table).iter().flat_map(|item| item.keys().cloned()).collect();

@@ -15,13 +15,13 @@ use crate::findings::{
 };
 use crate::report::{dollars, number};
 
-/// Maximum size of an item. Source: DynamoDB developer guide, "Quotas".
+/// The maximum size of an item in bytes. Source: DynamoDB developer guide, "Quotas".
 const ITEM_BYTES_MAX: f64 = 409_600.0;
-/// The share of the maximum from which an item is near it.
+/// The share of the maximum size above which an item is reported.
 const NEAR: f64 = 0.75;
-/// A partition key with fewer values has few.
+/// The number of distinct values below which a partition key is reported.
 const FEW: f64 = 20.0;
-/// Attributes by whose name a time to live is recognised, in lower case and without separators.
+/// The names by which a TTL attribute is recognised, in lower case and without separators.
 const TIMES_TO_LIVE: [&str; 8] = [
     "ttl",
     "timetolive",
@@ -32,7 +32,8 @@ const TIMES_TO_LIVE: [&str; 8] = [
     "expiration",
     "expirationtime",
 ];
-/// The largest time in seconds, in the year 2286. A larger number is a time in milliseconds.
+/// The largest time in seconds, in the year 2286. A larger number is probably a time in
+/// milliseconds.
 const SECONDS_MAX: f64 = 9_999_999_999.0;
 
 /// Checks each table.
@@ -91,7 +92,7 @@ impl Checked<'_> {
                 FEW_KEYS,
                 &self.place(index),
                 format!(
-                    "{key}, the partition key of `{owner}`, has {}: all load and all items are there",
+                    "{key}, the partition key of `{owner}`, has {}, so few partitions receive all load and all items",
                     counted(keys, "value", "values")
                 ),
                 "add an attribute with many values to the key, or spread it over write shards; accept `few-keys` if the load stays small",
@@ -99,7 +100,8 @@ impl Checked<'_> {
         }
     }
 
-    /// Reports a partition key that gets more than a partition serves. `key` names it.
+    /// Reports a partition key that receives more load than a partition can serve. `key` is its
+    /// name in the message.
     fn hot_partition(&self, index: Option<&Index>, part: &Part, key: &str) {
         let (reads, writes) = (part.busiest.reads, part.busiest.writes);
         let is_write = writes / PARTITION_WRITE_UNITS >= reads / PARTITION_READ_UNITS;
@@ -129,7 +131,7 @@ impl Checked<'_> {
             HOT_PARTITION,
             &self.place(index),
             format!(
-                "the busiest value of {key} gets {} {what} ({patterns}) at the peak, a partition serves {}",
+                "the busiest value of {key} gets {} {what} ({patterns}) at the peak, but a partition serves {}",
                 number(rate),
                 number(most)
             ),
@@ -140,7 +142,7 @@ impl Checked<'_> {
         );
     }
 
-    /// Reports an index that is unused, or wider than what is read.
+    /// Reports an index that is unused, or contains attributes that no pattern reads.
     fn index(&self, index: &Index) {
         let (model, name) = (self.context.model, &index.index_name);
         let is_named = model.patterns.iter().any(|pattern| {
@@ -156,7 +158,7 @@ impl Checked<'_> {
                     && command.tables().first() == Some(&self.table.table_name.as_str())
             })
             .collect();
-        // An exported model has no patterns yet.
+        // Without any patterns, as in an exported model, every index would be reported.
         if users.is_empty() && !is_named && !model.patterns.is_empty() {
             let price = self
                 .part(Some(index))
@@ -169,7 +171,7 @@ impl Checked<'_> {
                 UNUSED_INDEX,
                 &self.place(Some(index)),
                 format!("no access pattern uses the index `{name}`; each write pays for it{price}"),
-                "remove it, or add the access pattern that it is for",
+                "remove it, or add the access pattern that uses it",
             );
             return;
         }
@@ -201,12 +203,12 @@ impl Checked<'_> {
                     "the index `{name}` contains {}, which none of its patterns reads",
                     listed(unread.iter().copied()).replace(" or ", " and ")
                 ),
-                "project what is read: `KEYS_ONLY`, or `INCLUDE` with `NonKeyAttributes`",
+                "project only the attributes that are read: `KEYS_ONLY`, or `INCLUDE` with `NonKeyAttributes`",
             );
         }
     }
 
-    /// Reports item collections that outgrow a local index.
+    /// Reports partition keys whose items exceed the limit of a local index.
     fn collections(&self) {
         if self.table.local_secondary_indexes.is_empty() {
             return;
@@ -234,7 +236,7 @@ impl Checked<'_> {
         }
     }
 
-    /// Reports large items, and times to live that are none.
+    /// Reports large items, and invalid values of TTL attributes.
     fn items(&self) {
         let (name, workload) =
             (&self.table.table_name, self.context.model.workload.get(&self.table.table_name));
@@ -279,7 +281,7 @@ impl Checked<'_> {
     }
 }
 
-/// Returns the attributes of an item that should be a time to live and are none, each with what it is.
+/// Returns the TTL attributes of an item with invalid values, each with a description of the value.
 fn wrong_times(item: &Item, stated: Option<&str>) -> Vec<(String, &'static str)> {
     let is_time = |name: &str| match stated {
         Some(stated) => name == stated,

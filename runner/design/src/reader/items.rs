@@ -1,4 +1,4 @@
-//! Reads the example items: DynamoDB JSON with places.
+//! Parsing of the example items, which are DynamoDB JSON, with their positions in the file.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use template::document::{Entry, Kind, Node};
 use crate::data_model::{DataModel, Place, Table};
 use crate::reader::{list, shape};
 
-/// Maximum size of an item. Source: DynamoDB developer guide, "Quotas".
+/// The maximum size of an item in bytes. Source: DynamoDB developer guide, "Quotas".
 const ITEM_BYTES_MAX: usize = 409_600;
-/// An attribute value with its type, for messages.
+/// An example of an attribute value with its type, for messages.
 const TYPED: &str = "{\"S\": \"value\"}";
 
 /// Reads the items of a table into the model.
@@ -50,7 +50,7 @@ fn plain(value: &AttributeValue) -> String {
     text
 }
 
-/// Reports the name of a table that the model does not have.
+/// Reports the name of a table that does not exist in the model.
 pub(super) fn report_unknown_table(
     model: &DataModel,
     name: &str,
@@ -65,10 +65,10 @@ pub(super) fn report_unknown_table(
     findings.error(at, format!("there is no table `{name}`"), help);
 }
 
-/// Proof that a mistake was reported, so that no item is left out in silence.
+/// Proof that a mistake was reported, so that no item is omitted without a message.
 struct Reported(());
 
-/// Reports a mistake.
+/// Reports a mistake, and returns the proof.
 fn reported(
     at: Span,
     message: impl Into<String>,
@@ -79,7 +79,7 @@ fn reported(
     Reported(())
 }
 
-/// Returns an item, unless it has mistakes.
+/// Parses an item, and reports its mistakes.
 fn item(node: &Node, findings: &Findings<'_>) -> Result<Item, Reported> {
     let Kind::Map(_) = &node.kind else {
         let message = format!("expected an item, found {}", node.description());
@@ -89,7 +89,7 @@ fn item(node: &Node, findings: &Findings<'_>) -> Result<Item, Reported> {
     match item_from_str(&Value::Object(values.clone()).to_string()) {
         Ok(item) if item.size() > ITEM_BYTES_MAX => {
             let message = format!(
-                "this item has {} bytes, at most {ITEM_BYTES_MAX} are allowed",
+                "this item has {} bytes, but at most {ITEM_BYTES_MAX} are allowed",
                 item.size()
             );
             let help = "keep large values in S3, or split the item";
@@ -103,7 +103,7 @@ fn item(node: &Node, findings: &Findings<'_>) -> Result<Item, Reported> {
     }
 }
 
-/// Returns the place of the first attribute whose value is invalid by itself.
+/// Returns the position of the first attribute whose value is invalid on its own.
 fn invalid_value(node: &Node, values: &Map<String, Value>) -> Option<Span> {
     let is_invalid = |entry: &&Entry| {
         let value = values.get(&entry.key).map(|value| (entry.key.clone(), value.clone()));
@@ -112,9 +112,9 @@ fn invalid_value(node: &Node, values: &Map<String, Value>) -> Option<Span> {
     node.entries().iter().find(is_invalid).map(|entry| entry.value.at)
 }
 
-/// Returns the members of a map of typed values.
+/// Parses the members of a map of typed values.
 fn attributes(node: &Node, findings: &Findings<'_>) -> Result<Map<String, Value>, Reported> {
-    // All members are read, so that all mistakes are reported.
+    // Parse all members before returning an error, so that all mistakes are reported.
     let members: Vec<_> = node
         .entries()
         .iter()
@@ -123,7 +123,7 @@ fn attributes(node: &Node, findings: &Findings<'_>) -> Result<Map<String, Value>
     members.into_iter().collect()
 }
 
-/// Returns a typed value such as `{"S": "text"}` as JSON.
+/// Parses a typed value such as `{"S": "text"}`, and returns it as JSON.
 fn typed(node: &Node, name: &str, findings: &Findings<'_>) -> Result<Value, Reported> {
     let wrong = |at, message: String, help: String| reported(at, message, help, findings);
     let [entry] = node.entries() else {
@@ -149,7 +149,7 @@ fn typed(node: &Node, name: &str, findings: &Findings<'_>) -> Result<Value, Repo
     let value = match kind {
         AttributeType::S | AttributeType::N | AttributeType::B => {
             let text = value.as_text().ok_or_else(|| {
-                let wanted = format!("a text, not {}", value.description());
+                let wanted = format!("a string, not {}", value.description());
                 must_be(&wanted, format!("write {{\"{}\": \"…\"}}", entry.key))
             });
             Value::from(text?)
@@ -176,7 +176,7 @@ fn typed(node: &Node, name: &str, findings: &Findings<'_>) -> Result<Value, Repo
             let member = |member: &Node| match member.as_text() {
                 Some(text) => Ok(Value::from(text)),
                 None => {
-                    let message = format!("a member of `{name}` must be a text");
+                    let message = format!("a member of `{name}` must be a string");
                     Err(wrong(member.at, message, format!("write {example}")))
                 }
             };
@@ -187,14 +187,16 @@ fn typed(node: &Node, name: &str, findings: &Findings<'_>) -> Result<Value, Repo
     Ok(Value::Object(Map::from_iter([(entry.key.clone(), value)])))
 }
 
-/// Reports key attributes that an item lacks or has with another type.
+/// Reports key attributes that are missing in an item, or have the wrong type.
 fn check_key(table: &Table, item: &Item, node: &Node, findings: &Findings<'_>) {
     for name in table.key() {
         let wanted = table.type_of(name).map_or("S", |kind| kind.descriptor());
         let found = item.get(name).map(|value| value.attribute_type().descriptor());
         let message = match found {
             Some(found) if found == wanted => continue,
-            Some(found) => format!("the key attribute `{name}` is {found}, the table has {wanted}"),
+            Some(found) => format!(
+                "the key attribute `{name}` has the type {found}, but the table has {wanted}"
+            ),
             None => format!("the key attribute `{name}` is missing"),
         };
         let at = super::entry(node, name).map_or(node.at, |entry| entry.value.at);

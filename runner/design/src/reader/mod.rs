@@ -1,7 +1,9 @@
-//! Reads a model file: JSON as `awslabs.dynamodb-mcp-server` has it, or YAML of the same content.
+//! Parsing of a model file: JSON in the format of `awslabs.dynamodb-mcp-server`, or YAML with the
+//! same content.
 //!
-//! `shape` compares the text with the form of a model file, and finds every mistake in it with its place.
-//! Then `tables`, `items` and `patterns` check what the parts say about each other.
+//! First, `shape` compares the file with the schema of a model file, and reports every mistake with
+//! its position. Then `tables`, `items` and `patterns` check that the parts are consistent with
+//! each other.
 
 mod items;
 mod patterns;
@@ -18,15 +20,16 @@ use template::document::{Entry, Kind, Node, parse_data};
 
 use crate::data_model::{DataModel, Table};
 
-/// Maximum size of a model file: that of the parser of templates, which also reads this.
+/// The maximum size of a model file in bytes. It is the limit of the template parser, which also
+/// parses model files.
 pub const FILE_BYTES_MAX: usize = 1_000_000;
 
-/// Reads a model file; `file` is its name in messages.
+/// Parses a model file. `file` is its name in messages.
 ///
 /// # Errors
-/// All mistakes in the file, by line.
+/// All mistakes in the file, ordered by line.
 pub fn read(file: &str, text: &str) -> Result<DataModel, Diagnostics> {
-    // Editors on Windows write a byte order mark before the text.
+    // Some editors on Windows write a byte order mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let text = surrogates::join(text);
     let findings = Findings::new(file, &text);
@@ -44,7 +47,7 @@ fn read_model(text: &str, findings: &Findings<'_>) -> Option<DataModel> {
             "write an object with `tables`, `items` and `access_patterns`",
         )),
         length if length > FILE_BYTES_MAX => Some((
-            format!("this file has {length} bytes, at most {FILE_BYTES_MAX} are read"),
+            format!("this file has {length} bytes, but at most {FILE_BYTES_MAX} are read"),
             "remove items, or export with fewer `--samples`; a few items of each kind are enough",
         )),
         _ => None,
@@ -62,7 +65,11 @@ fn read_model(text: &str, findings: &Findings<'_>) -> Option<DataModel> {
     let nodes = list(root.get("tables"));
     for node in nodes {
         let Some(table) = typed::<Table>(node, &shape::TABLE) else {
-            findings.error(node.at, "this is not a table", "compare it with `CreateTable`");
+            findings.error(
+                node.at,
+                "this is not a definition of a table",
+                "compare it with a request of `CreateTable`",
+            );
             continue;
         };
         tables::read(&mut model, table, node, findings);
@@ -85,12 +92,12 @@ fn read_model(text: &str, findings: &Findings<'_>) -> Option<DataModel> {
     Some(model)
 }
 
-/// Converts a node of a known shape into a type.
+/// Converts a node to a type. `shape` determines the types of its scalars.
 fn typed<T: DeserializeOwned>(node: &Node, shape: &shape::Shape) -> Option<T> {
     serde_json::from_value(shape::value(node, shape)).ok()
 }
 
-/// Returns the members of a list; none if there is no list.
+/// Returns the members of a list; an empty slice if the node is not a list.
 fn list(node: Option<&Node>) -> &[Node] {
     match node.map(|node| &node.kind) {
         Some(Kind::List(members)) => members,
@@ -98,12 +105,12 @@ fn list(node: Option<&Node>) -> &[Node] {
     }
 }
 
-/// Returns the text of a member; empty if there is none.
+/// Returns the string in a member; empty if there is none.
 fn text<'n>(node: &'n Node, key: &str) -> &'n str {
     node.get(key).and_then(Node::as_text).unwrap_or_default()
 }
 
-/// Reports names that occur twice in a list, each at its second place.
+/// Reports duplicate names in a list, each at its second occurrence.
 fn report_duplicates<'n>(
     names: impl Iterator<Item = (&'n str, Span)>,
     what: &str,

@@ -1,4 +1,4 @@
-//! Reads access patterns: their commands, and what these say about tables and indexes.
+//! Parsing of access patterns, and checks of their commands against tables and indexes.
 
 use serde_json::{Map, Value};
 use template::Span;
@@ -12,20 +12,21 @@ use crate::reader::{items, list, text};
 /// A command in a model file.
 #[derive(Clone, Copy)]
 struct Written<'c> {
-    /// Its text.
+    /// The text of the command.
     text: &'c str,
-    /// Its place.
+    /// The position of the command in the file.
     at: Span,
     findings: &'c Findings<'c>,
 }
 
 impl Written<'_> {
-    /// Returns the place of a word.
+    /// Returns the position of a word of the command.
     fn place(&self, word: &str) -> Span {
         place_of(self.findings, self.at, self.text, word)
     }
 
-    /// Reports a mistake at a member of a JSON object. In a model file in JSON its quotes are escaped.
+    /// Reports a mistake at a member of a JSON object in the command. In a JSON model file, the
+    /// quotes of the member are escaped.
     fn error_at_member(&self, name: &str, message: String, help: String) {
         let quoted = self.place(&format!("\"{name}\""));
         let at = if quoted == self.at { self.place(name) } else { quoted };
@@ -38,7 +39,7 @@ impl Written<'_> {
     }
 }
 
-/// Reads an access pattern into the model.
+/// Parses an access pattern, and adds it to the model.
 pub(super) fn read(model: &mut DataModel, node: &Node, findings: &Findings<'_>) {
     let name_at = node.get("pattern").map_or(node.at, |name| name.at);
     let number = |key: &str| text(node, key).parse::<f64>().ok();
@@ -78,7 +79,7 @@ fn check_rates(pattern: &AccessPattern, node: &Node, findings: &Findings<'_>) {
         let at = node.get("peak_per_second").map_or(node.at, |peak| peak.at);
         let message =
             format!("`peak_per_second` is {peak}, below `average_per_second`, which is {average}");
-        findings.error(at, message, format!("write at least {average}, or exchange the two"));
+        findings.error(at, message, format!("write at least {average}, or swap the two rates"));
     }
 }
 
@@ -136,7 +137,7 @@ fn command(model: &DataModel, node: &Node, written: Written<'_>) -> Option<Comma
         let found = command.operation.name();
         written.error(
             command.operation.command(),
-            format!("`dynamodb_operation` is {stated}, the command runs {found}"),
+            format!("`dynamodb_operation` is {stated}, but the command runs {found}"),
             format!("write `{found}`, or correct the command"),
         );
     }
@@ -147,7 +148,7 @@ fn command(model: &DataModel, node: &Node, written: Written<'_>) -> Option<Comma
         let found = command.index().map_or("no index".to_owned(), |index| format!("`{index}`"));
         written.error(
             command.index().unwrap_or_default(),
-            format!("`index` is `{stated}`, the command uses {found}"),
+            format!("`index` is `{stated}`, but the command uses {found}"),
             format!("add `--index-name {stated}`, or correct `index`"),
         );
     }
@@ -155,26 +156,26 @@ fn command(model: &DataModel, node: &Node, written: Written<'_>) -> Option<Comma
     Some(command)
 }
 
-/// Reports a table of the model that a pattern states and its command does not use.
+/// Reports a table that a pattern states, but its command does not use.
 fn check_table(model: &DataModel, command: &Command, node: &Node, findings: &Findings<'_>) {
     let Some(node) = node.get("table") else { return };
     let (tables, stated) = (command.tables(), node.as_text().unwrap_or_default());
-    // A table that the model does not have is reported by itself.
+    // A table that does not exist in the model is reported elsewhere.
     let is_unknown = |table: &&str| model.table(table).is_none();
     let is_used = tables.is_empty() || tables.contains(&stated);
     if is_used || is_unknown(&stated) || tables.iter().any(is_unknown) {
         return;
     }
     let used = listed(tables).replace(" or ", " and ");
-    let message = format!("`table` is `{stated}`, the command uses {used}");
+    let message = format!("`table` is `{stated}`, but the command uses {used}");
     findings.error(node.at, message, "correct `table`, or the command");
 }
 
-/// Reports mistakes of the parts of a command: tables, indexes, keys, types and placeholders.
+/// Reports mistakes in the tables, indexes, keys, types and placeholders of a command.
 fn check_actions(model: &DataModel, command: &Command, written: Written<'_>) {
     let actions = command.actions();
     if actions.is_empty() {
-        let message = "this command names no table";
+        let message = "the command names no table";
         written.findings.error(written.at, message, "name a table in each member of its JSON");
     }
     for Action { table, parameters } in actions {
@@ -225,7 +226,8 @@ fn check_types<'v>(values: impl Iterator<Item = (&'v String, &'v Value)>, writte
     }
 }
 
-/// Reports key attributes that are missing, have another type, or are no key attributes.
+/// Reports key attributes that are missing or have the wrong type, and attributes that do not
+/// belong to the key.
 fn check_key(table: &Table, key: &Map<String, Value>, is_key_alone: bool, written: Written<'_>) {
     let names = table.key();
     for name in &names {
@@ -247,7 +249,7 @@ fn check_key(table: &Table, key: &Map<String, Value>, is_key_alone: bool, writte
         }
     }
     for name in key.keys().filter(|name| is_key_alone && !names.contains(&name.as_str())) {
-        let message = format!("`{name}` is no key attribute of `{}`", table.table_name);
+        let message = format!("`{name}` is not a key attribute of `{}`", table.table_name);
         let has = listed(names.iter().copied()).replace(" or ", " and ");
         let help = match similar(name, names.iter().copied()) {
             Some(meant) => format!("did you mean `{meant}`? A key has only {has}"),

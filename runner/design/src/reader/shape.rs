@@ -1,7 +1,8 @@
-//! The form of a model file, as data, and its check.
+//! The schema of a model file, and the validation of a file against it.
 //!
-//! The form says which keys an object has, which of them are needed, and what their values are. It decides
-//! also how a scalar becomes JSON: YAML and JSON of the parser do not distinguish `1` and `"1"`.
+//! The schema defines the keys of objects, which keys are required, and the types of values. It
+//! also determines how a scalar is converted to JSON, because the parser does not distinguish `1`
+//! and `"1"`.
 
 use serde_json::{Map, Number, Value};
 use template::diagnostic::{Findings, listed, similar};
@@ -9,7 +10,7 @@ use template::document::{Kind, Node};
 
 use crate::findings::Owner;
 
-/// What a value must be.
+/// The required type of a value.
 #[derive(Debug)]
 pub(super) enum Shape {
     Text,
@@ -21,14 +22,14 @@ pub(super) enum Shape {
     Share,
     Flag,
     OneOf(&'static [&'static str]),
-    /// The name of a finding that is accepted here.
+    /// The name of a finding about this owner, for `accept`.
     Accepted(Owner),
     List(&'static Shape),
-    /// An object with no members but these.
+    /// An object with only these members.
     Object(&'static [Field]),
-    /// An object with any names.
+    /// An object with any member names, whose values have this shape.
     Named(&'static Shape),
-    /// An item, which `items` reads.
+    /// An item, which the module `items` parses.
     Item,
 }
 
@@ -38,7 +39,7 @@ pub(super) struct Field {
     name: &'static str,
     is_needed: bool,
     shape: &'static Shape,
-    /// A value that can be written.
+    /// An example of a value, for messages.
     example: &'static str,
 }
 
@@ -50,7 +51,7 @@ const fn optional(name: &'static str, shape: &'static Shape, example: &'static s
     Field { name, is_needed: false, shape, example }
 }
 
-/// Names that are often written, and what a model file has instead.
+/// Common wrong names, and the correct name of each in a model file.
 const MISNAMED: [(&str, &str); 9] = [
     ("partition_key", "`KeySchema` with `KeyType` `HASH`"),
     ("sort_key", "`KeySchema` with `KeyType` `RANGE`"),
@@ -63,7 +64,7 @@ const MISNAMED: [(&str, &str); 9] = [
     ("ttl", "`TimeToLiveSpecification`, or `time_to_live` in `workload` `tables`"),
 ];
 
-/// A model file.
+/// The shape of a model file.
 pub(super) static MODEL: Shape = Shape::Object(&[
     needed("tables", &Shape::List(&TABLE), "[]"),
     needed("items", &Shape::Named(&Shape::List(&WRITE)), "{}"),
@@ -75,7 +76,7 @@ pub(super) static MODEL: Shape = Shape::Object(&[
     ),
 ]);
 
-/// A table.
+/// The shape of a table.
 pub(super) static TABLE: Shape = Shape::Object(&[
     needed("TableName", &Shape::Text, "\"orders\""),
     needed("AttributeDefinitions", &Shape::List(&ATTRIBUTE), ONE_ATTRIBUTE),
@@ -126,7 +127,8 @@ pub(super) static TABLE: Shape = Shape::Object(&[
     optional(TIME_TO_LIVE, &TTL, "{\"AttributeName\": \"expires_at\", \"Enabled\": true}"),
 ]);
 
-/// The key for the TTL attribute of a table. `CreateTable` does not have it, templates do.
+/// The key for the TTL attribute of a table. This key is from templates; `CreateTable` does not
+/// have it.
 pub(super) const TIME_TO_LIVE: &str = "TimeToLiveSpecification";
 
 static TTL: Shape = Shape::Object(&[
@@ -176,7 +178,7 @@ static WRITE: Shape = Shape::Object(&[needed(
 static OF_PATTERN: Shape = Shape::List(&Shape::Accepted(Owner::Pattern));
 static OF_TABLE: Shape = Shape::List(&Shape::Accepted(Owner::Table));
 
-/// An access pattern.
+/// The shape of an access pattern.
 pub(super) static PATTERN: Shape = Shape::Object(&[
     needed("pattern", &Shape::Text, "\"1\""),
     needed("description", &Shape::Text, "\"Get an order\""),
@@ -192,7 +194,7 @@ pub(super) static PATTERN: Shape = Shape::Object(&[
     optional("accept", &OF_PATTERN, "[\"scan\"]"),
 ]);
 
-/// What is expected of a table.
+/// The shape of the expected workload of a table.
 pub(super) static WORKLOAD: Shape = Shape::Object(&[
     optional("items", &Shape::Count, "1000000"),
     optional("item_bytes", &Shape::Count, "600"),
@@ -210,7 +212,7 @@ pub(super) static WORKLOAD: Shape = Shape::Object(&[
     optional("accept", &OF_TABLE, "[\"unused-index\"]"),
 ]);
 
-/// Reports everything in a node that differs from a shape.
+/// Reports all differences of a node from a shape.
 pub(super) fn check(node: &Node, shape: &Shape, findings: &Findings<'_>) {
     let wrong = |wanted: &str, help: &str| {
         let found = match node.as_text() {
@@ -223,7 +225,7 @@ pub(super) fn check(node: &Node, shape: &Shape, findings: &Findings<'_>) {
     let count = || node.as_text().and_then(|text| text.parse::<u64>().ok());
     match shape {
         Shape::Text if node.as_text().is_none_or(str::is_empty) => {
-            wrong("a text", "write a text in quotes");
+            wrong("a string", "write a string in quotes");
         }
         Shape::Number if !number().is_some_and(|number| number >= 0.0 && number.is_finite()) => {
             wrong("a number of at least 0", "write, for example, 100");
@@ -267,13 +269,13 @@ pub(super) fn check(node: &Node, shape: &Shape, findings: &Findings<'_>) {
     }
 }
 
-/// Maximum of a whole number: a float has all its digits.
+/// The maximum of a whole number, up to which a float is exact.
 const COUNT_MAX: u64 = 1 << 53;
 
 fn check_members(node: &Node, fields: &[Field], findings: &Findings<'_>) {
     for entry in node.entries() {
         match fields.iter().find(|field| field.name == entry.key) {
-            // Generators write null for what a pattern does not have.
+            // Generators of model files write null for fields that a pattern does not use.
             Some(field) if !field.is_needed && matches!(entry.value.kind, Kind::Null) => {}
             Some(field) => check(&entry.value, field.shape, findings),
             None => {
@@ -294,7 +296,8 @@ fn check_members(node: &Node, fields: &[Field], findings: &Findings<'_>) {
     }
 }
 
-/// Reports the name of a finding that has no effect under this `accept`.
+/// Reports a name under `accept` that has no effect, because the finding belongs to another owner
+/// or does not exist.
 fn report_accepted(name: &str, owner: Owner, node: &Node, findings: &Findings<'_>) {
     let other = owner.other();
     if other.checks().contains(&name) {
@@ -315,10 +318,11 @@ fn report_accepted(name: &str, owner: Owner, node: &Node, findings: &Findings<'_
     findings.error(node.at, message, help);
 }
 
-/// Minimum length of the beginning of a name from which the name is concluded.
+/// The minimum length of a prefix from which a name is guessed.
 const BEGINNING_MIN: usize = 3;
 
-/// Returns the known name that was probably meant: a similar one, or the only one with this beginning.
+/// Returns the known name that was probably meant: a similar name, or the only name with this
+/// prefix.
 fn meant<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> Option<&'k str> {
     let mut begun = known.clone().filter(|known| known.starts_with(name));
     let only = begun.next().filter(|_| name.len() >= BEGINNING_MIN && begun.next().is_none());
@@ -329,7 +333,7 @@ fn names(fields: &[Field]) -> String {
     listed(fields.iter().map(|field| field.name)).replace(" or ", " and ")
 }
 
-/// Returns a truth value. Python writes `True`.
+/// Parses a Boolean. Python generators write `True`.
 pub(super) fn flag(node: &Node) -> Option<bool> {
     match node.as_text()? {
         "true" | "True" => Some(true),
@@ -338,7 +342,7 @@ pub(super) fn flag(node: &Node) -> Option<bool> {
     }
 }
 
-/// Converts a node of this shape into JSON. What has another shape becomes null.
+/// Converts a node of this shape to JSON. Parts with another shape become null.
 pub(super) fn value(node: &Node, shape: &Shape) -> Value {
     let text = node.as_text().unwrap_or_default();
     match shape {

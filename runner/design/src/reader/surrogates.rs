@@ -1,14 +1,14 @@
-//! Replaces pairs of surrogate escapes by their characters.
+//! Replacement of surrogate pairs in JSON escapes by their characters.
 //!
-//! JSON writes a character beyond U+FFFF as two escapes, such as `\ud83d\ude00`; YAML, whose parser reads the
-//! file, has no such pairs. Programs that write only ASCII emit them.
+//! ASCII-only JSON writes a character above U+FFFF as two escapes, such as `\ud83d\ude00`. YAML has
+//! no surrogate pairs, and the YAML parser reads the file, so they must be replaced before.
 
 use std::borrow::Cow;
 
 /// The length of an escape: `\u` and four hexadecimal digits.
 const LENGTH: usize = 6;
 
-/// Returns the text without pairs of surrogate escapes.
+/// Returns the text with surrogate pairs replaced by their characters.
 pub(super) fn join(text: &str) -> Cow<'_, str> {
     if !text.contains("\\ud") && !text.contains("\\uD") {
         return Cow::Borrowed(text);
@@ -22,7 +22,7 @@ pub(super) fn join(text: &str) -> Cow<'_, str> {
         let letter = pair.and_then(|(high, low)| char::decode_utf16([high, low]).next()?.ok());
         let (shown, length) = match letter.filter(|letter| letter.len_utf16() == 2) {
             Some(letter) => (Cow::Owned(letter.to_string()), 2 * LENGTH),
-            // The character after a backslash is a part of its escape, so `\\ud83d` is none.
+            // Skip the character after a backslash, so that `\\ud83d` is not taken for an escape.
             None => {
                 let length = 1 + escape.chars().nth(1).map_or(0, char::len_utf8);
                 (Cow::Borrowed(escape.get(..length).unwrap_or(escape)), length)
@@ -35,7 +35,7 @@ pub(super) fn join(text: &str) -> Cow<'_, str> {
     Cow::Owned(joined)
 }
 
-/// Returns the unit of UTF-16 that an escape at the beginning of a text means.
+/// Returns the UTF-16 code unit of a `\u` escape at the beginning of a text.
 fn unit(text: &str) -> Option<u16> {
     let digits = text.get(..LENGTH)?.strip_prefix("\\u")?;
     u16::from_str_radix(digits, 16).ok()

@@ -1,4 +1,4 @@
-//! Checks tables and their workload: what their parts say about each other.
+//! Checks that the parts of tables and their workload are consistent.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ use crate::reader::{list, report_duplicates, shape, text, typed};
 
 /// Adds a table to the model and checks it.
 pub(super) fn read(model: &mut DataModel, mut table: Table, node: &Node, findings: &Findings<'_>) {
-    // `CreateTable` refuses this key, so it is kept with the workload, which has the same.
+    // `CreateTable` rejects this key, so its attribute is stored in the workload, as
+    // `time_to_live`.
     table.other.remove(shape::TIME_TO_LIVE);
     if let Some(attribute) = stated_time_to_live(node) {
         let workload = model.workload.entry(table.table_name.clone()).or_default();
@@ -53,7 +54,7 @@ fn check_name(name: &str, at: template::Span, findings: &Findings<'_>) {
     }
 }
 
-/// Reports keys without a definition, definitions that no key uses, and keys of another form.
+/// Reports key attributes without a definition, definitions that no key uses, and invalid keys.
 fn check_definitions(table: &Table, node: &Node, findings: &Findings<'_>) {
     let definitions = list(node.get("AttributeDefinitions"));
     let named = definitions.iter().map(|node| (text(node, "AttributeName"), node.at));
@@ -96,7 +97,7 @@ fn check_definitions(table: &Table, node: &Node, findings: &Findings<'_>) {
     }
 }
 
-/// Reports a key without a partition key, or with more parts than DynamoDB allows.
+/// Reports a key without a partition key, or with more attributes than DynamoDB allows.
 fn check_key(key: &[Node], many: usize, owner: &Node, findings: &Findings<'_>) {
     let at = owner.get("KeySchema").map_or(owner.at, |node| node.at);
     let count = |kind: &str| key.iter().filter(|node| text(node, "KeyType") == kind).count();
@@ -106,8 +107,9 @@ fn check_key(key: &[Node], many: usize, owner: &Node, findings: &Findings<'_>) {
     }
     for kind in ["HASH", "RANGE"] {
         if count(kind) > many {
-            let message = format!("this key has {} parts {kind}, at most {many} here", count(kind));
-            let help = "remove the others; only global indexes may have up to four of each";
+            let message =
+                format!("this key has {} `{kind}` attributes, the maximum is {many}", count(kind));
+            let help = "remove the others; only a global index may have more than one, up to four";
             findings.error(at, message, help);
         }
     }
@@ -123,7 +125,7 @@ fn check_indexes(table: &Table, node: &Node, findings: &Findings<'_>) {
         let at = node.get("Projection").map_or(node.at, |projection| projection.at);
         let names = &index.projection.non_key_attributes;
         if (index.projection.projection_type == ProjectionType::Include) == names.is_empty() {
-            let message = "`NonKeyAttributes` belongs to the projection `INCLUDE`, and to no other";
+            let message = "only the projection `INCLUDE` has `NonKeyAttributes`";
             findings.error(
                 at,
                 message,
@@ -144,7 +146,7 @@ fn check_indexes(table: &Table, node: &Node, findings: &Findings<'_>) {
     }
 }
 
-/// Reports capacity that does not fit the billing mode.
+/// Reports provisioned throughput that does not match the billing mode.
 fn check_billing(table: &Table, node: &Node, findings: &Findings<'_>) {
     let at = node.get("TableName").map_or(node.at, |name| name.at);
     let is_provisioned = table.billing_mode == BillingMode::Provisioned;
@@ -163,7 +165,7 @@ fn check_billing(table: &Table, node: &Node, findings: &Findings<'_>) {
     }
 }
 
-/// Reads what is expected of a table.
+/// Parses the expected workload of a table.
 pub(super) fn read_workload(model: &mut DataModel, entry: &Entry, findings: &Findings<'_>) {
     let Some((_, table)) = model.table(&entry.key) else {
         super::items::report_unknown_table(model, &entry.key, entry.key_at, findings);
@@ -189,7 +191,7 @@ pub(super) fn read_workload(model: &mut DataModel, entry: &Entry, findings: &Fin
                 super::entry(&entry.value, "time_to_live").map_or(entry.key_at, |it| it.value.at);
             findings.error(
                 at,
-                format!("`time_to_live` is `{here}`, `TimeToLiveSpecification` of the table has `{of_table}`"),
+                format!("`time_to_live` is `{here}`, but `TimeToLiveSpecification` of the table has `{of_table}`"),
                 "remove one of the two",
             );
         }

@@ -1,6 +1,6 @@
 //! Formats the answers of the function `archive-maintenance` for `weir archive`.
 //!
-//! It changes no values. It only adds the store's time to the answer of an erasure.
+//! The module changes no values. It only adds the store's time to the answer of an erasure.
 
 use serde_json::{Value, json};
 
@@ -13,8 +13,8 @@ pub(super) fn as_written(answer: &str) -> String {
     }
 }
 
-/// Converts all member names of a value. They are ASCII, and no name is data: all belong to the
-/// format.
+/// Converts all member names of a value. All names are ASCII, and belong to the format, not to the
+/// data.
 fn snake_case(value: Value) -> Value {
     let name = |name: String| {
         let mut snake = String::with_capacity(name.len());

@@ -1,6 +1,6 @@
 //! One value of an archive row: read from an Arrow column, written as JSON, compared exactly.
 //!
-//! Numbers keep all digits: none is converted to a floating-point value.
+//! Numbers keep all digits, because no number is converted to a floating-point value.
 
 use std::fmt::{self, Write as _};
 
@@ -228,7 +228,7 @@ impl Row {
         self.0.iter().find(|(name, _)| name == column).map_or(&Cell::Null, |(_, cell)| cell)
     }
 
-    /// Returns the text in a column; empty if there is none.
+    /// Returns the text in a column; an empty string if the column has no text.
     pub(super) fn text(&self, column: &str) -> &str {
         match self.get(column) {
             Cell::Text(text) => text,

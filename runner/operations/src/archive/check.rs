@@ -26,16 +26,17 @@ use client::output::say;
 use client::running::RunningState;
 use client::sdk_error::is_not_found;
 
-/// Seconds within which a `weir up` on this machine should have archived a delete.
+/// Seconds after a delete within which a `weir up` on this machine should archive it.
 const GRACE: u32 = 30;
-/// The same limit on AWS, where Lambda gathers a batch for up to 300 seconds and retries take time.
+/// Seconds after a delete within which functions on AWS should archive it. Lambda gathers a batch
+/// for up to 300 seconds, and retries take time.
 const GRACE_ON_AWS: u32 = 360;
-/// Deletes this close to the end of the retention are not compared, because their records may be
-/// trimmed while they are read.
+/// Deletes whose records are trimmed within this time are not compared, because the stream may trim
+/// these records during the read.
 const TRIM_MARGIN_MS: i64 = 5 * 60 * 1000;
 
-/// Returns the tables to compare: the named one; or all tables that have parts, and all that the
-/// running `weir up` archives, even if they have no part yet.
+/// Returns the tables to compare: the named table, or all tables that have parts or that the
+/// running `weir up` archives. An archived table may have no part yet.
 async fn tables_to_check(
     found: &Found,
     table: Option<String>,
@@ -99,8 +100,8 @@ pub(super) async fn check(
         // as missing.
         let deletes = match deletes::read(&client, known).await {
             Ok(deletes) => deletes,
-            // An archive outlives its table. A missing table is skipped, and the others are still
-            // checked.
+            // An archive may exist longer than its table. A missing table is skipped, and the other
+            // tables are checked.
             Err(reason) if !is_named && is_gone(&dynamodb, &table).await => {
                 let line =
                     json!({ "table": table, "checked": false, "reason": reason.to_string() });
@@ -143,7 +144,8 @@ pub(super) async fn check(
     Ok(code)
 }
 
-/// Reports the declared columns of a table that no item has. Returns whether there is one.
+/// Reports the declared columns of a table that no item has. Returns true if there is such a
+/// column.
 async fn say_unknown_columns(found: &Found, table: &str) -> Result<bool> {
     let Found::Archive(source) = found else { return Ok(false) };
     let misspelt = unknown_columns::misspelt(source, table).await?;

@@ -18,8 +18,8 @@ pub(super) struct Deletes {
     /// Time of each TTL delete in milliseconds since 1970, by event id.
     pub(super) deletes: BTreeMap<String, i64>,
     /// Number of TTL deletes of items that were restored from the compared archive and not changed
-    /// since. The archive gets no row for such a delete, because it already has the item's earlier
-    /// row, or had it before an erasure.
+    /// since. The archive gets no row for these deletes, because it already has the item's earlier
+    /// row, or had that row before an erasure.
     pub(super) restored: usize,
 }
 
@@ -30,18 +30,18 @@ pub(super) struct Archived {
     pub(super) stream_arn: String,
     /// Time of the delete, in milliseconds since 1970.
     pub(super) deleted_at: i64,
-    /// Whether TTL deleted the item; other deletes in the stream are not compared.
+    /// True if TTL deleted the item; other deletes in the stream are not compared.
     pub(super) is_ttl: bool,
-    /// Whether the row is in a compacted object.
+    /// True if the row is in a compacted object.
     pub(super) is_compacted: bool,
 }
 
 /// The time range of the comparison, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
-    /// Start (inclusive). The stream certainly still has the records from here on.
+    /// Start (inclusive). The stream certainly contains all records from this time on.
     pub(super) from: i64,
-    /// End (exclusive). Deletes before it should be archived by now.
+    /// End (exclusive). Deletes before this time must be archived.
     pub(super) to: i64,
     /// End (exclusive) of the grace period: a delete from `to` on may not be archived yet. A delete
     /// after `end` has a time in the future, because the clock was set back. Its age is unknown, so
@@ -62,10 +62,10 @@ pub(super) struct Comparison {
     duplicates: Vec<String>,
 }
 
-/// Compares the deletes with the rows. Rows outside the window, of streams that were not read, or
-/// of deletes other than TTL's are only checked for duplicates. Erased rows do not count as
-/// missing. A row that is once in a part and once in a compacted object is no duplicate: compaction
-/// writes the object before it removes the parts, and may be killed in between.
+/// Compares the deletes with the rows. Rows outside the window, rows of streams that were not read,
+/// and rows of deletes other than TTL's are only checked for duplicates. Erased rows do not count
+/// as missing. A row that is once in a part and once in a compacted object is no duplicate:
+/// compaction writes the object before it removes the parts, and may be killed in between.
 pub(super) fn compare(
     deletes: &Deletes,
     rows: impl IntoIterator<Item = Archived>,
@@ -73,7 +73,7 @@ pub(super) fn compare(
     window: Window,
 ) -> Comparison {
     let mut comparison = Comparison { in_stream: deletes.deletes.len(), ..Comparison::default() };
-    // Whether an event was seen in a plain part, and whether in a compacted object.
+    // For each event: seen in a plain part, seen in a compacted object.
     let mut seen: BTreeMap<String, [bool; 2]> = BTreeMap::new();
     for row in rows {
         let [in_part, compacted] = seen.entry(row.event_id.clone()).or_default();
@@ -108,7 +108,7 @@ pub(super) fn compare(
 }
 
 impl Comparison {
-    /// Returns true if the archive has every delete, and each only once.
+    /// Returns true if the archive has every delete exactly once, and no other rows.
     pub(super) fn is_equal(&self) -> bool {
         self.missing.is_empty() && self.extra.is_empty() && self.duplicates.is_empty()
     }

@@ -1,6 +1,6 @@
 //! `--where`: one comparison of a column with a value of the column's type.
 //!
-//! It is not SQL: there are no functions and no `or`; several conditions are combined with `and`.
+//! The syntax is not SQL: it has no functions and no `or`; all conditions must hold.
 //! NULL equals nothing. If a column is NULL because the value does not fit it, the value in `_item`
 //! is compared. `dt`, the day in a part's name, is compared once per part.
 
@@ -19,7 +19,7 @@ use client::failure::{Context, Result, fatal};
 /// such a column.
 pub(super) const DAY: &str = "dt";
 
-/// The operators as written. Longer ones come first, so that `<=` is not read as `<`.
+/// The operators as written. Longer operators come first, so that `<=` is not parsed as `<`.
 const COMPARATORS: [(&str, Comparator); 6] = [
     ("!=", Comparator::NotEqual),
     ("<=", Comparator::AtMost),
@@ -45,11 +45,11 @@ enum Literal {
     Number(Number),
     Boolean(bool),
     Time(i64),
-    /// A day. It is compared with the day of a part, not with its rows.
+    /// A day, which is compared with the day of a part, not with the part's rows.
     Day(String),
 }
 
-/// One comparison as written, before its column's type is known.
+/// A comparison as written, before its column's type is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Comparison {
     /// The comparison as written, for messages.
@@ -60,11 +60,11 @@ struct Comparison {
     value: String,
 }
 
-/// One comparison with a typed value.
+/// A comparison with a typed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
     column: String,
-    /// The attribute's path, if the column holds an attribute of the table.
+    /// The attribute's path, if the column contains an attribute of the table.
     path: Option<String>,
     comparator: Comparator,
     literal: Literal,
@@ -158,7 +158,7 @@ impl Condition {
     /// When the comparison needs a row's `_item`, and `_item` is malformed.
     fn holds(&self, row: &Row) -> Result<bool> {
         let ordering = match (&self.literal, row.get(&self.column)) {
-            // The day was compared for the whole part.
+            // The day was already compared for the whole part.
             (Literal::Day(_), _) => return Ok(true),
             (_, Cell::Null) => return self.holds_in_item(row),
             (Literal::Text(literal), Cell::Text(text)) => Some(text.as_str().cmp(literal)),
@@ -177,7 +177,7 @@ impl Condition {
     /// matches. A value of another type is unequal, and neither less nor greater, as in DynamoDB.
     fn holds_in_item(&self, row: &Row) -> Result<bool> {
         let Cell::Texts(coercions) = row.get("_coercions") else { return Ok(false) };
-        // Most rows have no such value, so their items need not be parsed.
+        // In most rows every value fits its column, so their items need not be parsed.
         if coercions.is_empty() || (self.path.is_none() && self.column != TTL_RAW) {
             return Ok(false);
         }
@@ -209,8 +209,8 @@ impl Condition {
 /// Parses conditions for the columns of all parts.
 ///
 /// # Errors
-/// When a condition is wrong (see [`Comparison::read`] and [`Comparison::typed`]), or a part cannot
-/// be read.
+/// When a condition is invalid (see [`Comparison::read`] and [`Comparison::typed`]), or a part
+/// cannot be read.
 pub(super) async fn read_all(
     source: &Source,
     parts: &[Part],
@@ -239,7 +239,8 @@ pub(super) fn are_met_by(conditions: &[Condition], row: &Row) -> Result<bool> {
 }
 
 impl Comparator {
-    /// Returns true if this operator matches a value that compares as `ordering` with the literal.
+    /// Returns true if this operator accepts a value whose ordering relative to the literal is
+    /// `ordering`.
     fn takes(self, ordering: Ordering) -> bool {
         match self {
             Self::Equal => ordering == Ordering::Equal,

@@ -1,7 +1,7 @@
-//! The archive for programs that show it, such as the console: its days, the first rows of a day,
-//! and previews of a restore and of an erasure.
+//! Reads the archive for programs that display it, such as the console: its days, the first rows of
+//! a day, and previews of a restore and of an erasure.
 //!
-//! It prints nothing. Lists are bounded, because an archive may have millions of parts.
+//! The module prints nothing. Lists are bounded, because an archive may have millions of parts.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,8 @@ use client::running::Running;
 
 /// Default prefix of an archive's objects.
 const PREFIX: &str = "archive/";
-/// Maximum number of footers that a list of days reads. Further days have no number of rows.
+/// Maximum number of footers that a list of days reads. The list has no row counts for further
+/// days.
 const FOOTERS_MAX: u64 = 200;
 /// Maximum number of bytes of rows that are returned. A row may have 400 KB.
 const ROW_BYTES_MAX: usize = 2 << 20;
@@ -33,9 +34,9 @@ const ROW_BYTES_MAX: usize = 2 << 20;
 pub struct ArchivePlace {
     /// The S3 endpoint.
     pub s3: String,
-    /// The bucket; `None` for that of the running system, or the only one with an archive.
+    /// The bucket; `None` for the bucket of the running system, or the only bucket with an archive.
     pub bucket: Option<String>,
-    /// The running system that serves the endpoint, if one does.
+    /// The running system that serves the endpoint; `None` if no running system serves it.
     pub running: Option<Running>,
 }
 
@@ -67,11 +68,11 @@ pub struct ArchiveDay {
     pub parts: u64,
     /// Bytes of the objects.
     pub bytes: u64,
-    /// What the footers say; `None` if they were not read.
+    /// The contents according to the footers; `None` if the footers were not read.
     pub contents: Option<DayContents>,
 }
 
-/// What the footers of a day's parts say.
+/// The contents of a day's parts, from their footers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DayContents {
     /// Number of rows.
@@ -89,16 +90,16 @@ pub struct DayContents {
 pub struct Rows {
     /// The rows.
     pub rows: Vec<ArchiveRow>,
-    /// Whether the day has further rows.
+    /// True if the day has further rows.
     pub has_more: bool,
 }
 
-/// One row.
+/// One archived row.
 #[derive(Clone, Debug)]
 pub struct ArchiveRow {
     /// The time of the delete.
     pub deleted_at: String,
-    /// What deleted the item: `ttl`, `user` or `unknown`.
+    /// The cause of the delete: `ttl`, `user` or `unknown`.
     pub deleted_by: String,
     /// The item in DynamoDB JSON.
     pub item: String,
@@ -113,15 +114,15 @@ pub struct RestoreAnswer {
     pub json: String,
     /// Messages for the operator.
     pub notes: Vec<String>,
-    /// Whether every selected row can be restored.
+    /// True if every selected row can be restored.
     pub is_whole: bool,
 }
 
 impl Archive {
-    /// Finds an archive. The inner error is that there is none yet, and why.
+    /// Finds an archive. The inner error means that no archive exists yet, and states why.
     ///
     /// # Errors
-    /// When there are several, or the endpoint does not answer.
+    /// When there are several archives, or the endpoint does not respond.
     pub async fn find(place: &ArchivePlace) -> Result<Result<Self>> {
         let running = place.running.as_ref();
         let own = running.map(|running| running.archive_bucket.clone());
@@ -144,7 +145,7 @@ impl Archive {
         self.0.location()
     }
 
-    /// Returns the newest days, of all tables or of one, without the first `skip` ones. It reads
+    /// Returns the newest days, of all tables or of one table, without the first `skip` days. Reads
     /// the footers of the first parts.
     ///
     /// # Errors
@@ -256,7 +257,7 @@ impl Archive {
     }
 }
 
-/// Erases rows by the function of the running system. Returns the receipt as JSON.
+/// Invokes the function of the running system to erase rows. Returns the receipt as JSON.
 ///
 /// # Errors
 /// When the request selects every row or is malformed, or the function fails.

@@ -26,8 +26,8 @@ const DELETES_MAX: usize = 5_000_000;
 const EMPTY_PAGES_MAX: usize = 50;
 /// Maximum time for which a closed shard may return only empty pages before the read fails.
 const EMPTY_TIME_MAX: Duration = Duration::from_secs(300);
-/// Maximum number of attempts to read a shard. An attempt fails if the clock is advanced during it,
-/// so that the shard's oldest records are trimmed.
+/// Maximum number of attempts to read a shard. An attempt fails if the clock is advanced during the
+/// read and the shard's oldest records are therefore trimmed.
 const READINGS_MAX: usize = 3;
 
 /// The table and the archives that identify deleted items for which no new row is written.
@@ -41,7 +41,7 @@ pub(super) struct Known<'k> {
 
 impl Known<'_> {
     /// Returns true if an item needs no row because its mark names one of these archives. The
-    /// function `archive` decides in the same way.
+    /// function `archive` applies the same rule.
     fn has(self, item: &Item, keys: &Item) -> bool {
         let is_key = |name: &str| keys.contains_key(name);
         let mut archives = self.archives.iter();
@@ -49,7 +49,7 @@ impl Known<'_> {
     }
 }
 
-/// Reads all streams of a table that still exist.
+/// Reads all existing streams of a table.
 ///
 /// # Errors
 /// When a call fails, or the table has no stream.
@@ -125,7 +125,7 @@ fn note(
     found: &mut Deletes,
     restored: &mut BTreeSet<String>,
 ) -> Result<()> {
-    // Few records have a user identity, and only those need to be decoded.
+    // Few records have a user identity, and only these records need to be decoded.
     if !record.json().contains("\"userIdentity\"") {
         return Ok(());
     }
@@ -135,7 +135,7 @@ fn note(
     }
     let is_key = |name: &str| record.keys.contains_key(name);
     if record.old_image.as_ref().is_some_and(|item| is_bare_tombstone_of(item, is_key)) {
-        // A tombstone needs no row, and the archive has no earlier row of it.
+        // A tombstone needs no row, and does not count as restored: the archive has no earlier row.
         return Ok(());
     }
     if record.old_image.as_ref().is_some_and(|item| known.has(item, &record.keys)) {
@@ -169,8 +169,8 @@ mod tests {
     const ARN: &str =
         "arn:aws:dynamodb:eu-west-1:000000000000:table/films/stream/2026-11-21T00:00:00.000";
 
-    /// Returns the page at a position of a shard: the page `delete_at` has a TTL delete, the others
-    /// are empty. A shard that ends has three more pages.
+    /// Returns the page at a position of a shard: the page `delete_at` has a TTL delete, all other
+    /// pages are empty. A shard that ends has three more pages.
     fn page(place: usize, delete_at: usize, ends: bool) -> Value {
         let delete = json!({
             "awsRegion": "eu-west-1",
@@ -195,7 +195,8 @@ mod tests {
         page
     }
 
-    /// Returns a client for a stream with one such shard, whose iterators are positions.
+    /// Returns a client for a stream with one shard, whose pages are those of [`page`]. The shard's
+    /// iterators are positions.
     async fn serve(delete_at: usize, ends: bool) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

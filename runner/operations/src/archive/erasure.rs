@@ -1,11 +1,11 @@
-//! `weir archive erase`: counts the rows of a key or a tenant, and erases them by the function
-//! `archive-maintenance`, with a receipt.
+//! `weir archive erase`: counts the rows of a key or a tenant, and invokes the function
+//! `archive-maintenance`, which erases them and writes a receipt.
 //!
 //! Before an erasure, the rows are counted, so that a wrong key is found before a receipt is
 //! written. An erasure with a name is sent even if no row is left, because an earlier call may have
-//! died after its last row. Such an erasure has no receipt, and a versioned bucket still keeps the
-//! rows. An erasure without a name gets one that is derived from the rows, so that it can be resumed
-//! too.
+//! been killed after it erased the last row. That call wrote no receipt, and a versioned bucket
+//! still keeps the rows. An erasure without a name gets a name that is derived from the selection,
+//! so that it can be resumed too.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
@@ -55,7 +55,7 @@ pub(super) struct EraseArguments {
     yes: bool,
 }
 
-/// What a program erases: the flags of `weir archive erase`.
+/// A program's request to erase rows, with the same fields as the flags of `weir archive erase`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EraseRequest {
     /// The archived table.
@@ -71,11 +71,11 @@ pub struct EraseRequest {
 pub struct ErasePreview {
     /// Number of rows.
     pub rows: usize,
-    /// Number of objects that have them.
+    /// Number of objects that contain these rows.
     pub objects: usize,
     /// The name of the erasure, with which it can be resumed.
     pub name: String,
-    /// What would be erased, as text for the operator.
+    /// A description of the rows that would be erased, for the operator.
     pub text: String,
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn preview(source: &Source, request: &EraseRequest) -> Result<E
     Ok(ErasePreview { rows, objects, name: arguments.called()?, text })
 }
 
-/// Erases the rows by the function of a running system. Returns the receipt as JSON.
+/// Invokes the function of a running system to erase the rows. Returns the receipt as JSON.
 ///
 /// # Errors
 /// When the request is malformed, or the function fails.
@@ -103,7 +103,7 @@ pub(super) async fn carry_out(running: &Running, request: &EraseRequest) -> Resu
     Ok(as_written(&ask_of(running, event).await?))
 }
 
-/// The number of selected rows and of the objects that have them.
+/// The number of selected rows, and the number of objects that contain them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct SelectedRows {
     rows: usize,
@@ -126,7 +126,7 @@ impl EraseArguments {
     /// Validates the flags that select rows.
     ///
     /// # Errors
-    /// When a flag is missing or wrong; the message says what to write.
+    /// When a flag is missing or invalid; the message states what to write.
     pub(super) fn check(&self) -> Result<()> {
         self.subject().map(drop)
     }
@@ -134,7 +134,7 @@ impl EraseArguments {
     /// Returns the function's event.
     ///
     /// # Errors
-    /// When a flag has a wrong form.
+    /// When a flag is malformed.
     fn request(&self) -> Result<Value> {
         let mut erase = Map::new();
         erase.insert("table".to_owned(), json!(self.table.name()));
@@ -151,8 +151,8 @@ impl EraseArguments {
         Ok(json!({ "erase": erase }))
     }
 
-    /// Returns the name of the erasure: the given one, or a hash of the selected rows. A receipt
-    /// must contain no key, so the name must not contain one either.
+    /// Returns the name of the erasure: the given name, or a hash of the selection. A receipt must
+    /// contain no key, so the name must not contain a key either.
     fn called(&self) -> Result<String> {
         if let Some(name) = &self.name {
             return Ok(name.clone());
@@ -204,7 +204,8 @@ impl EraseArguments {
     /// Counts the selected rows in the table's parts.
     ///
     /// # Errors
-    /// When a flag is wrong, or the archive cannot be read; a refusal if it does not have the table.
+    /// When a flag is invalid, or the archive cannot be read; a refusal if the archive does not have
+    /// the table.
     async fn meant(&self, source: &Source) -> Result<SelectedRows> {
         let (subject, table) = (self.subject()?, self.table.name());
         let all = source.parts(None, None).await?;
@@ -228,7 +229,7 @@ impl EraseArguments {
         equals.into_iter().chain(begins).collect::<Vec<_>>().join(" and ")
     }
 
-    /// Returns the message that no row matches, with the command that resumes a killed call,
+    /// Returns the message that no row matches. It names the flag that resumes a killed erasure,
     /// because only the function can find out whether the bucket still keeps the rows.
     fn none_is_meant(&self) -> Result<String> {
         let none = format!("no row {}; nothing was erased", self.words());
@@ -241,7 +242,7 @@ impl EraseArguments {
         ))
     }
 
-    /// Describes what is erased, for the confirmation.
+    /// Describes the rows to erase, for the confirmation.
     fn confirmation_text(&self, meant: SelectedRows) -> String {
         let (SelectedRows { rows, objects }, table) = (meant, self.table.name());
         if rows == 0 {
@@ -281,7 +282,7 @@ async fn count(subject: &ItemMatch, source: &Source, parts: Vec<Part>) -> Result
 /// Invokes an erasure in the running system, after counting the rows and a confirmation.
 ///
 /// # Errors
-/// When nothing is running, the archive cannot be read, or the function fails.
+/// When no `weir up` is running, the archive cannot be read, or the function fails.
 pub(super) async fn erase(
     arguments: &EraseArguments,
     found: Found,
@@ -325,7 +326,7 @@ pub(super) async fn erase(
     if has_erased(&answer) {
         return Ok(Exit::Done);
     }
-    say(&format!("no row {}, now or earlier; the receipt confirms it", arguments.words()));
+    say(&format!("no row {}, and no earlier run erased one: see the receipt", arguments.words()));
     Ok(Exit::Differences)
 }
 
@@ -336,10 +337,11 @@ fn has_erased(answer: &str) -> bool {
     answer.get("erased").is_some_and(|receipt| rows_erased(receipt) > 0)
 }
 
-/// Asks the operator for a confirmation; without a terminal, explains how to confirm.
+/// Asks the operator for a confirmation.
 ///
 /// # Errors
-/// A refusal without a confirmation.
+/// A refusal if the operator does not confirm. Without a terminal, the refusal explains how to
+/// confirm.
 fn confirm(what: &str, is_terminal: bool) -> Result<()> {
     if !is_terminal {
         return Err(refused!(
@@ -356,8 +358,8 @@ fn confirm(what: &str, is_terminal: bool) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// An erasure with a name may have died after its last row; only the function can tell whether
-    /// it is complete.
+    /// An erasure with a name may have been killed after it erased the last row; only the function
+    /// can find out whether the erasure is complete.
     #[test]
     fn an_erasure_with_a_name_is_asked_for_also_when_no_row_is_left() {
         let folder = super::super::tests::archive();
@@ -378,7 +380,7 @@ mod tests {
         for (title, name, yes, dry_run, expected) in [
             ("Nobody", None, true, false, Some(Exit::Differences)),
             ("Nobody", Some("n"), false, true, Some(Exit::Differences)),
-            // No `weir up` is running here.
+            // No `weir up` is running.
             ("Nobody", Some("n"), true, false, None),
             ("Rush", None, true, false, None),
             ("Rush", Some("n"), false, true, Some(Exit::Done)),
@@ -387,7 +389,7 @@ mod tests {
         }
     }
 
-    /// Different texts that select the same rows give the same name.
+    /// Different flags that select the same rows result in the same name.
     #[test]
     fn an_erasure_without_a_name_has_one_that_the_same_rows_have_each_time() {
         let called = |equals: &str, begins_with: Option<&str>| {
@@ -408,7 +410,7 @@ mod tests {
         assert_eq!(name, called(r#"{ "n": {"N":"1"}, "a": {"S":"x"} }"#, None));
         assert_ne!(name, called(r#"{"a":{"S":"x"},"n":{"N":"2"}}"#, None));
         assert_ne!(name, called(r#"{"a":{"S":"x"},"n":{"N":"1"}}"#, Some("a=x")));
-        // The function accepts only such names.
+        // The function accepts only names of these characters.
         assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'), "{name}");
     }
 

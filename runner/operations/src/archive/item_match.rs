@@ -1,19 +1,19 @@
-//! Which items are meant: those with given attributes, and with a text that begins as given.
+//! Selects items by the values of attributes and by prefixes of strings.
 //!
-//! `--key`, `--equals` and `--begins-with` give them.
+//! `--key`, `--equals` and `--begins-with` set these conditions.
 
 use model::{AttributeValue, Item};
 
 use client::failure::{Result, fatal};
 
-/// The attributes that an item must have.
+/// The conditions on the attributes of an item.
 #[derive(Debug, Default)]
 pub(super) struct ItemMatch {
     pub(super) equals: Item,
     pub(super) begins_with: Option<BeginsWith>,
 }
 
-/// An attribute, and the beginning of its text.
+/// A string attribute, and the prefix that its value must have.
 #[derive(Debug)]
 pub(super) struct BeginsWith {
     pub(super) attribute: String,
@@ -21,7 +21,7 @@ pub(super) struct BeginsWith {
 }
 
 impl ItemMatch {
-    /// Returns true if the item has all attributes.
+    /// Returns true if the item meets all conditions.
     pub(super) fn is_met_by(&self, item: &Item) -> bool {
         self.equals.iter().all(|(name, value)| item.get(name) == Some(value))
             && self.begins_with.as_ref().is_none_or(|begins| {
@@ -34,7 +34,7 @@ impl BeginsWith {
     /// Parses the value of `--begins-with`.
     ///
     /// # Errors
-    /// When it is not ATTRIBUTE=TEXT.
+    /// When the value is not of the form ATTRIBUTE=TEXT.
     pub(super) fn parse(text: &str) -> Result<Self> {
         match text.split_once('=') {
             Some((attribute, text)) if !attribute.is_empty() && !text.is_empty() => {

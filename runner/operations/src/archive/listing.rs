@@ -1,7 +1,7 @@
 //! `weir archive ls`: lists tables and days with parts, rows, bytes, and the first and last delete.
 //!
-//! It reads only the footers of parts; the times come from column statistics. Unreadable parts are
-//! reported, and the others are listed.
+//! The command reads only the footers of parts; the times come from column statistics. It reports
+//! unreadable parts, and lists all other parts.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ use super::source::{Part, Source};
 use client::failure::Result;
 use client::output::{Output as Format, counted, say};
 
-/// Maximum number of unreadable parts that are named. More of them suggest that the store is at
-/// fault.
+/// Maximum number of unreadable parts that are named. More unreadable parts suggest that the store
+/// has failed.
 const DAMAGED_MAX: usize = 100;
 
 /// The totals of one day of one table.
@@ -28,7 +28,7 @@ pub(super) struct Day {
     pub(super) damaged_parts: u64,
     pub(super) rows: u64,
     pub(super) bytes: u64,
-    /// The first and the last delete, in milliseconds since 1970.
+    /// The time of the first delete, in milliseconds since 1970. The next field is the last delete.
     pub(super) first: Option<i64>,
     pub(super) last: Option<i64>,
 }
@@ -83,7 +83,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Reads the footers of parts. It stops after too many unreadable ones.
+    /// Reads the footers of parts. Stops when more than [`DAMAGED_MAX`] parts are unreadable.
     pub(super) async fn read(source: &Source, parts: &[Part]) -> Self {
         let mut listing = Self::default();
         let reads: Vec<_> = parts.iter().map(|part| source.footer(part)).collect();
@@ -105,7 +105,7 @@ impl Listing {
         listing
     }
 
-    /// Returns true if it stopped early because too many parts could not be read.
+    /// Returns true if the listing stopped early because too many parts could not be read.
     fn is_cut(&self) -> bool {
         self.damaged.len() > DAMAGED_MAX
     }
@@ -144,8 +144,8 @@ impl Listing {
     }
 }
 
-/// Lists parts. It lists again if an unreadable part is missing from a new listing or differs
-/// there, because compaction has moved its rows. Other changes are ignored.
+/// Lists parts. If an unreadable part is missing or different in a new listing, compaction has
+/// moved its rows, so the parts are listed again. Other changes are ignored.
 ///
 /// # Errors
 /// When parts cannot be listed.
@@ -155,7 +155,7 @@ async fn look(source: &Source, list: impl AsyncFn() -> Result<Vec<Part>>) -> Res
         if listing.damaged.is_empty() {
             break;
         }
-        // If the store stops answering, the result so far is returned.
+        // If the store no longer responds, the result of the previous listing is returned.
         let Ok(now) = list().await else { break };
         if listing.damaged.iter().all(|(part, _)| now.contains(part)) {
             break;
@@ -168,8 +168,8 @@ async fn look(source: &Source, list: impl AsyncFn() -> Result<Vec<Part>>) -> Res
 /// Writes the list, even if some parts cannot be read.
 ///
 /// # Errors
-/// When parts cannot be listed. When some parts cannot be read, the others are listed before the
-/// error.
+/// When parts cannot be listed. When some parts cannot be read, all readable parts are written
+/// before the error is returned.
 pub(super) async fn write(source: &Source, format: Format, output: &mut Output<'_>) -> Result<()> {
     let listing = look(source, async || source.parts(None, None).await).await?;
     if !listing.is_cut() {
@@ -207,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    /// Each listing has a new part, or the second one lacks a damaged part.
+    /// In one case, each listing has a new part. In the other, the second listing lacks a damaged part.
     #[tokio::test]
     async fn only_a_damaged_part_that_is_missing_is_listed_again() {
         for (is_removed, lists_made, damaged) in [(false, 2, 1), (true, 2, 0)] {

@@ -1,7 +1,7 @@
 //! Invokes the function `archive-maintenance`; `weir archive compact`.
 //!
-//! Only that function changes the archive; on AWS it is invoked with the same events. `erasure`
-//! invokes it for `weir archive erase`.
+//! Only that function changes the archive. On AWS, operators invoke it with the same events. The
+//! module `erasure` invokes it for `weir archive erase`.
 
 use bytes::Bytes;
 use clap::Args;
@@ -21,7 +21,8 @@ use client::running::Running;
 /// The function's logical id in the template.
 pub const FUNCTION: &str = "ArchiveMaintenanceFunction";
 
-/// The minimum age of parts that are compacted while functions archive; the function checks it too.
+/// The minimum age of the parts to compact while a function may write to the archive. The function
+/// checks the age too.
 const AGE_SECONDS_MIN: u64 = 900;
 
 /// Arguments of `weir archive compact`.
@@ -55,7 +56,7 @@ impl CompactArguments {
         }
     }
 
-    /// Returns whether `--nothing-is-archiving` has no effect, because of `--age`.
+    /// Returns true if `--nothing-is-archiving` has no effect, because `--age` is not below the minimum.
     fn is_young_in_vain(&self) -> bool {
         self.nothing_is_archiving && self.age.is_some_and(|age| age >= AGE_SECONDS_MIN)
     }
@@ -74,14 +75,14 @@ impl CompactArguments {
     }
 }
 
-/// Invokes a compaction in the running system. The exit code is 3 if work is left.
+/// Invokes a compaction in the running system. Returns exit code 3 if the compaction is incomplete.
 ///
 /// # Errors
-/// When nothing is running, or the function fails.
+/// When no `weir up` is running, or the function fails.
 pub(super) async fn compact(arguments: &CompactArguments, output: &mut Output<'_>) -> Result<Exit> {
     arguments.check()?;
     if arguments.is_young_in_vain() {
-        no_effect("--nothing-is-archiving", "--age leaves out all parts that it would include");
+        no_effect("--nothing-is-archiving", "--age excludes the parts that this flag adds");
     }
     let answer = ask(arguments.request()).await?;
     output.line(&as_written(&answer))?;
@@ -105,8 +106,8 @@ fn left_by(answer: &str) -> Option<String> {
     (!left.is_empty()).then(|| format!("{}; run `weir archive compact` again", left.join(", and ")))
 }
 
-/// Returns the number of erased rows in a receipt. Receipts of older versions list event ids
-/// instead, and a purge may read them much later.
+/// Returns the number of erased rows in a receipt. Receipts of older versions list the event ids
+/// instead of a number. A purge may read such a receipt long after the erasure.
 pub(crate) fn rows_erased(receipt: &Value) -> u64 {
     let named = || receipt.get("eventIds").and_then(Value::as_array).map_or(0, Vec::len);
     receipt.get("rows").and_then(Value::as_u64).unwrap_or_else(|| named() as u64)
@@ -116,7 +117,7 @@ pub(crate) fn rows_erased(receipt: &Value) -> u64 {
 /// advanced, the answer to an erasure gets the store's time as `storeSeconds`.
 ///
 /// # Errors
-/// When nothing is running, or the function fails.
+/// When no `weir up` is running, or the function fails.
 pub(crate) async fn ask(request: Value) -> Result<String> {
     ask_of(&Running::read()?, request).await
 }
@@ -128,7 +129,7 @@ pub(super) async fn ask_of(running: &Running, request: Value) -> Result<String> 
     let invoked = invoke(running, function, Bytes::from(request.to_string())).await?;
     let body = String::from_utf8_lossy(&invoked.body).into_owned();
     if !invoked.failed {
-        // The function cannot read the store's clock, so its times are those of its machine.
+        // The function cannot read the store's clock, so its times are by the machine's clock.
         let advanced = endpoint::advanced(&running.dynamodb).await;
         return Ok(advanced.map_or(body.clone(), |advanced| with_store_time(&body, advanced.now)));
     }
@@ -157,8 +158,8 @@ mod tests {
         }
     }
 
-    /// Without the first flag, version 2 of the AWS CLI takes the payload for base64; without the
-    /// second, it sends the event again after a minute.
+    /// Without `--cli-binary-format`, version 2 of the AWS CLI decodes the payload as base64. Without
+    /// `--cli-read-timeout 0`, it sends the event again after a minute.
     #[test]
     fn the_command_for_aws_sends_the_event_as_it_is_and_once() {
         let command = CompactArguments::augment_args(clap::Command::new("compact"));

@@ -1,8 +1,8 @@
-//! `weir archive`: reads the archive for people who work with data.
+//! `weir archive`: reads the archive for operators and analysts.
 //!
-//! Its verbs list it, find the versions of a key, write DDL, compare it with the stream, and
-//! restore items into a table. Only the function `archive-maintenance` changes the archive;
-//! `compact` and `erase` invoke it.
+//! Its verbs list the archive, find the versions of a key, write DDL, compare the archive with the
+//! stream, and restore items into a table. Only the function `archive-maintenance` changes the
+//! archive; `compact` and `erase` invoke this function.
 
 mod answer;
 pub(crate) mod cell;
@@ -98,7 +98,7 @@ enum ArchiveVerb {
         /// from which the archive is read]
         #[arg(long, value_name = "ADDRESS")]
         location: Option<String>,
-        /// The columns of the key, partition key first [default: those of the table in the running
+        /// The columns of the key, partition key first [default: the key of the table in the running
         /// store]
         #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
         key_columns: Vec<String>,
@@ -130,7 +130,7 @@ enum ArchiveVerb {
 /// Runs a verb. Data goes to `writer`. Lists are written in `format`, rows always as NDJSON.
 ///
 /// # Errors
-/// The message says what cannot be read, and what to do about it.
+/// When the archive cannot be read or written; the message states what to do.
 pub async fn run(
     arguments: ArchiveArguments,
     format: client::output::Output,
@@ -178,7 +178,7 @@ async fn carry_out(
             match known_key(source, name).await {
                 Some(known) => versions::check_key(&key, &known)?,
                 None if key.len() == 1 => say(&format!(
-                    "the key schema of table `{name}` is unknown here: if the key has a second attribute, these versions belong to several items"
+                    "the key schema of table `{name}` is unknown: if the key has a second attribute, these versions may belong to several items; add that attribute to --key"
                 )),
                 None => {}
             }
@@ -240,8 +240,8 @@ fn of_day(parts: Vec<Part>, day: &str, notes: &mut Vec<String>) -> Result<Vec<Pa
     Ok(kept_days(parts, &format!("of {day}"), notes, |date| date == day))
 }
 
-/// Returns the parts of the days that match all conditions on `dt`. This is the partition column of
-/// the DDL's tables, and no column of the files.
+/// Returns the parts of the days that match all conditions on `dt`, the partition column of the
+/// DDL's tables. The files have no such column.
 fn of_days(parts: Vec<Part>, conditions: &[Condition], notes: &mut Vec<String>) -> Vec<Part> {
     let takes = |date: &str| conditions.iter().all(|known| known.takes_day(date));
     kept_days(parts, "of the days that --where selects", notes, takes)
@@ -262,7 +262,7 @@ fn kept_days(
     parts
 }
 
-/// Returns true if a text is a day as in the names of parts.
+/// Returns true if a string has the form of the days in the names of parts, such as `2026-11-21`.
 fn is_day(text: &str) -> bool {
     text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok()
 }
@@ -357,7 +357,7 @@ fn table_root(source: &Source, part: &Part, location: String) -> String {
 /// archive on AWS the store must be named, because a store on this machine has other tables.
 ///
 /// # Errors
-/// When no store is known, or it has to be named.
+/// When no store is known, or the archive is on AWS and no store is named.
 fn store_for(is_on_aws: bool, flag: Option<&str>) -> Result<String> {
     let url = endpoint::find(flag)?;
     if is_on_aws && flag.is_none() && !aws_host::is_on_aws(&url) {
@@ -375,7 +375,7 @@ async fn known_key(source: &Source, table: &str) -> Option<Vec<(String, model::K
     client::table_description::key_attributes(&endpoint::client(&url), table).await.ok()
 }
 
-/// Returns the columns of the table's key attributes; none if no such store has the table.
+/// Returns the columns of the table's key attributes; empty if [`known_key`] finds no key.
 async fn known_key_columns(source: &Source, table: &str, union: &Union) -> Vec<String> {
     let key = known_key(source, table).await.unwrap_or_default();
     let column_of = |(name, _): &(String, _)| {

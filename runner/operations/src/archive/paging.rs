@@ -28,7 +28,7 @@ pub(super) struct ObjectPage {
 /// bucket does not exist.
 ///
 /// # Errors
-/// When `ask` fails, or the listing does not end.
+/// When `ask` fails, or the listing has more than [`PAGES_MAX`] pages.
 pub(super) async fn objects(
     prefix: &str,
     ask: impl AsyncFn(&str, Option<String>) -> Result<Option<ObjectPage>>,
@@ -45,7 +45,7 @@ pub(super) async fn objects(
 #[derive(Default)]
 struct Listing {
     objects: BTreeMap<String, u64>,
-    /// The folders within which a page ended, so that the next page continues there.
+    /// The folders within which a page ended, so that the next page continues in the same folder.
     broken: BTreeSet<String>,
 }
 
@@ -85,8 +85,8 @@ mod tests {
         ObjectPage { objects: found, next }
     }
 
-    /// An hour of the previous day is compacted after a page was listed. The listing still has its
-    /// rows.
+    /// An hour of the previous day is compacted after a page was listed. The listing nevertheless
+    /// contains its rows.
     #[tokio::test]
     async fn an_hour_that_is_compacted_between_two_pages_is_listed() {
         let name = |file: &str| format!("a/table=t/{file}.parquet");
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(objects("a/", async |_: &str, _| Ok(None)).await, Ok(None));
     }
 
-    /// An empty page need not be the last one.
+    /// An empty page need not be the last page.
     #[tokio::test]
     async fn an_empty_page_does_not_end_a_listing() {
         let ask = async |_: &str, token: Option<String>| {

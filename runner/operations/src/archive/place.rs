@@ -1,6 +1,7 @@
 //! Finds the archive of a command from its flags, the environment, or the `weir up` of this folder.
 //!
-//! To find the bucket that has an archive, it lists buckets and their objects. It reads no object.
+//! To find the bucket that has an archive, this module lists buckets and their objects. It reads no
+//! object.
 
 use std::path::PathBuf;
 
@@ -19,18 +20,18 @@ const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_S3";
 const BUCKET_VARIABLE: &str = "ARCHIVE_BUCKET";
 const ON_AWS: &str = "on AWS invoke `archive-maintenance` (docs/archive.md)";
 
-/// Flags that name an archive. clap does not read the environment variables, because it would
-/// report a conflict with other flags; here a flag overrides a variable.
+/// Flags that name an archive. A flag overrides an environment variable. clap does not read the
+/// variables, because it would report a conflict between a variable and other flags.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct PlaceArguments {
     /// Read the archive from files below a folder
     #[arg(long, global = true, value_name = "FOLDER", conflicts_with_all = ["s3_endpoint", "bucket"])]
     pub folder: Option<PathBuf>,
     /// The S3 endpoint; on AWS https://s3.REGION.amazonaws.com [default: AWS_ENDPOINT_URL_S3, or
-    /// that of the `weir up` in this folder]
+    /// the `weir up` in this folder]
     #[arg(long, global = true, value_name = "URL")]
     pub s3_endpoint: Option<String>,
-    /// The bucket [default: ARCHIVE_BUCKET, or the only one with an archive]
+    /// The bucket [default: ARCHIVE_BUCKET, or the only bucket with an archive]
     #[arg(long, global = true)]
     pub bucket: Option<String>,
     /// Key prefix of the archive's objects
@@ -50,7 +51,7 @@ impl PlaceArguments {
     /// Finds the archive.
     ///
     /// # Errors
-    /// When there is none, or more than one.
+    /// When there is no archive, or more than one archive.
     pub(super) async fn find(&self) -> Result<Source> {
         match self.look().await? {
             Found::Archive(source) => Ok(source),
@@ -61,7 +62,7 @@ impl PlaceArguments {
     /// Searches for the archive, which need not exist yet.
     ///
     /// # Errors
-    /// When there is more than one, or no endpoint is known.
+    /// When there is more than one archive, or no endpoint is known.
     pub(super) async fn look(&self) -> Result<Found> {
         if let Some(folder) = &self.folder {
             return Ok(Found::Archive(Source::Folder(folder.clone())));
@@ -71,7 +72,7 @@ impl PlaceArguments {
         self.at(&url, bucket, running.as_ref()).await
     }
 
-    /// Returns the running `weir up`, if no flag or variable names an archive other than its own.
+    /// Returns the running `weir up`, if no flag or variable names a different archive.
     ///
     /// # Errors
     /// When a flag or variable names another archive, or no `weir up` is running.
@@ -90,12 +91,12 @@ impl PlaceArguments {
     }
 
     /// Checks that the named archive is the one that the function changes. If they differ, the
-    /// command would count other rows than the function erases.
+    /// command would not count the rows that the function erases.
     fn is_maintained_by(&self, running: &Running) -> Result<()> {
         let Running { archive_bucket, archive_prefix, .. } = running;
         let other = |named: &str| {
             Err(fatal!(
-                "the function changes the archive under `{archive_prefix}` of the bucket `{archive_bucket}`, but {named} names a different archive: remove it"
+                "the function changes the archive under `{archive_prefix}` of the bucket `{archive_bucket}`, but {named} names a different archive: remove {named}"
             ))
         };
         // An earlier version of `weir up` does not publish its archive bucket.
@@ -114,7 +115,7 @@ impl PlaceArguments {
     /// Returns the archive of the running `weir up`, which its functions change.
     ///
     /// # Errors
-    /// When nothing is running, or a flag names another archive.
+    /// When no `weir up` is running, or a flag names another archive.
     pub(super) async fn of_running(&self) -> Result<Found> {
         let running = self.running()?;
         let own = Some(&running.archive_bucket).filter(|bucket| !bucket.is_empty()).cloned();
@@ -155,7 +156,7 @@ impl PlaceArguments {
                 ended.directory.join("s3").display()
             )),
             RunningState::NotStarted => Err(fatal!(
-                "no archive is known: start `weir up` in this folder, or use --folder FOLDER or --s3-endpoint URL (on AWS: https://s3.REGION.amazonaws.com)"
+                "no archive found: start `weir up` in this folder, or use --folder FOLDER or --s3-endpoint URL (on AWS: https://s3.REGION.amazonaws.com)"
             )),
         }
     }
@@ -163,7 +164,7 @@ impl PlaceArguments {
     /// Returns the archive at an S3 endpoint, which `running` serves if it is given.
     ///
     /// # Errors
-    /// When there are several, or the bucket has to be named.
+    /// When there are several archives, or the endpoint is on AWS and no bucket is named.
     pub(super) async fn at(
         &self,
         url: &str,
@@ -189,7 +190,7 @@ impl PlaceArguments {
                 Some(bucket) => bucket,
                 None => {
                     return Ok(Found::Nothing(format!(
-                        "no bucket has an archive under `{}` yet: records may still wait (`weir status`), or name another bucket with --bucket",
+                        "no bucket has an archive under `{}` yet: check with `weir status` whether records are waiting, or name another bucket with --bucket",
                         self.prefix
                     )));
                 }
@@ -212,7 +213,7 @@ fn named_for_bucket(url: &str) -> Option<&str> {
     (!bucket.starts_with("vpce-") && !bucket.contains(".vpce-")).then_some(bucket)
 }
 
-/// Returns the only bucket that has tables under the prefix; `None` if no bucket has.
+/// Returns the only bucket that has tables under the prefix; `None` if there is no such bucket.
 async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option<String>> {
     let answer = client.list_buckets().send().await;
     let answer = answer.context(|| "cannot list buckets")?;
@@ -239,7 +240,7 @@ async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option
 mod tests {
     use super::*;
 
-    /// The rows that are counted before an erasure are those that the function erases.
+    /// The command counts rows in the same archive in which the function erases them.
     #[test]
     fn an_archive_that_the_function_does_not_change_is_refused() {
         let of = |bucket: &str, prefix: &str| Running {

@@ -16,7 +16,7 @@ use client::failure::{Failure, Result};
 /// Number of parts that are read concurrently. An S3 request takes some 30 ms, and a busy shard
 /// writes 86,400 parts a day.
 pub(super) const READS_AT_ONCE: usize = 16;
-/// Maximum number of bytes that are read concurrently. A single larger part is read alone.
+/// Maximum number of bytes that are read concurrently. A larger part is read by itself.
 const READ_BYTES_AT_ONCE: u64 = 64 * 1024 * 1024;
 /// Maximum number of new listings of a day while its parts are read. Each new listing follows a
 /// change, and compaction changes each hour only a few times.
@@ -66,7 +66,7 @@ impl<'s> Reading<'s> {
     }
 
     /// Returns the bytes of the next part, so that its rows can be read several times; `None` after
-    /// the last one.
+    /// the last part.
     ///
     /// # Errors
     /// When a part cannot be read although it exists.
@@ -103,8 +103,8 @@ impl<'s> Reading<'s> {
         }
     }
 
-    /// Reads the next parts concurrently, twice as many each time. It begins with one part, because
-    /// a caller may want only the first rows.
+    /// Reads the next parts concurrently: one part at first, because a caller may want only the
+    /// first rows, and twice as many in each later call.
     async fn read_ahead(&mut self) {
         let count = few(self.left.iter(), self.at_once);
         let parts: Vec<Part> = self.left.drain(..count).collect();
@@ -115,7 +115,7 @@ impl<'s> Reading<'s> {
         }
     }
 
-    /// Replaces the remaining parts of the part's day by those of a new listing.
+    /// Lists the part's day again, and replaces the remaining parts of that day by the new listing.
     async fn list_again(&mut self, part: &Part, error: Failure) -> Result<()> {
         let listed = self.source.parts(Some(&part.table), Some(&part.date)).await?;
         if listed.contains(part) || self.listings == LISTINGS_MAX {
@@ -166,7 +166,7 @@ pub(super) struct ReturnedEvents {
 }
 
 impl ReturnedEvents {
-    /// Returns true if the event of this row was not returned before, and remembers it.
+    /// Returns true if the event of this row was not returned before, and records the event.
     pub(super) fn is_new(&mut self, part: &Part, row: &Row) -> bool {
         let is_same = |(table, date): &(String, String)| *table == part.table && *date == part.date;
         if !self.day.as_ref().is_some_and(is_same) {
@@ -269,8 +269,8 @@ mod tests {
         (source, asked)
     }
 
-    /// Only the first part is read alone; later reads are concurrent, within the limit of bytes. A
-    /// restore reads part by part.
+    /// Only the first part is read by itself; later reads are concurrent, within the limit of bytes. A
+    /// restore reads one part at a time.
     #[tokio::test]
     async fn several_parts_are_read_at_the_same_time() {
         let folder = tempfile::tempdir().unwrap();

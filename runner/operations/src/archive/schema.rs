@@ -1,6 +1,6 @@
 //! The common columns of a table's parts, and the columns in which parts differ.
 //!
-//! It reads only the footers of parts.
+//! The module reads only the footers of parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,22 +25,22 @@ const COLUMNS_METADATA: &str = "weir.columns";
 pub(super) struct UnionColumn {
     /// The column's name.
     pub(super) name: String,
-    /// The attribute's path, if the column holds an attribute of the table.
+    /// The attribute's path, if the column contains an attribute of the table.
     pub(super) path: Option<String>,
-    /// The types that the column has. The value is the number of parts with that type, and the
-    /// first such part.
+    /// The types that the column has, each with the number of parts that use the type and the name
+    /// of the first of these parts.
     pub(super) types: BTreeMap<CellType, (usize, String)>,
 }
 
 /// The columns of a table over all parts: first the columns of attributes in order of appearance,
-/// then the archive's own.
+/// then the archive's own columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Union {
     pub(super) columns: Vec<UnionColumn>,
 }
 
 impl UnionColumn {
-    /// Returns the type, if all parts have the same type.
+    /// Returns the type of the column if all parts have the same type, otherwise `None`.
     pub(super) fn only_type(&self) -> Option<CellType> {
         match self.types.len() {
             1 => self.types.keys().next().copied(),
@@ -53,7 +53,7 @@ impl UnionColumn {
         SYSTEM_COLUMNS.iter().any(|(name, _)| *name == self.name)
     }
 
-    /// Describes how parts differ; `None` if they agree.
+    /// Describes how the column's types differ between parts; `None` if all types are the same.
     pub(super) fn conflict(&self) -> Option<String> {
         if self.types.len() < 2 {
             return None;
@@ -86,14 +86,14 @@ impl Union {
     /// Reads the footers of more parts concurrently.
     ///
     /// # Errors
-    /// As [`Union::read`].
+    /// The same as [`Union::read`].
     async fn add_all(&mut self, source: &Source, some: &[&Part]) -> Result<()> {
         let reads: Vec<_> = some.iter().map(|part| source.footer(part)).collect();
         let footers = futures::future::try_join_all(reads).await?;
         some.iter().zip(footers).try_for_each(|(part, footer)| self.add(part, &footer))
     }
 
-    /// Moves the archive's own columns after those of attributes.
+    /// Moves the archive's own columns after the columns of attributes.
     fn order(&mut self) {
         self.columns.sort_by_key(|column| {
             SYSTEM_COLUMNS.iter().position(|(name, _)| *name == column.name).map_or(0, |at| at + 1)
@@ -133,8 +133,8 @@ impl Union {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// Lists the columns for a message about an unknown name: all if there are few, else the most
-    /// similar names.
+    /// Lists columns for a message about an unknown name: all columns if there are few, otherwise the
+    /// columns with the most similar names.
     pub(super) fn names_like(&self, wanted: &str) -> String {
         let mut names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
         names.push(DAY);

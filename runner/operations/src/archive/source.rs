@@ -1,6 +1,6 @@
 //! Finds and opens the archive's parts: files in a folder, or objects behind an S3 endpoint.
 //!
-//! It does not interpret rows.
+//! The module does not interpret rows.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -33,10 +33,10 @@ const OBJECT_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of the first read at an object's end. This is enough for the footer of any part that the
 /// function writes.
 const FOOTER_BYTES: u64 = 64 << 10;
-/// Maximum number of reads of a footer. The second read knows the exact size, so a third read means
-/// that the footer is broken.
+/// Maximum number of reads of a footer. The second read has the exact size, so the need for a third
+/// read means that the footer is malformed.
 const FOOTER_READS_MAX: usize = 3;
-/// Maximum depth of folders. The layout of an archive is less deep.
+/// Maximum depth of folders. The layout of an archive has fewer levels.
 const DEPTH_MAX: usize = 32;
 
 /// The place of the archive's parts.
@@ -53,7 +53,7 @@ pub(super) enum Source {
         prefix: String,
         /// The folder that contains the objects as files, if the store is on this machine.
         folder: Option<PathBuf>,
-        /// Identifies the tables whose functions archive into the bucket.
+        /// The endpoints that identify the tables whose functions archive into the bucket.
         home: BucketTables,
     },
 }
@@ -63,14 +63,15 @@ pub(super) enum Source {
 pub(super) struct BucketTables {
     /// The S3 endpoint.
     pub(super) s3: String,
-    /// The store of the running `weir up` that has the bucket, if there is one in this folder.
+    /// The store of the `weir up` that runs in this folder and has the bucket; `None` if there is no
+    /// such `weir up`.
     pub(super) store: Option<String>,
 }
 
 impl BucketTables {
-    /// Returns true if the functions of the store at `url` certainly archive to this place. On AWS
-    /// the bucket name is enough, because it is unique. On a machine it is not, because every `weir
-    /// up` has a bucket of the same name.
+    /// Returns true if the functions of the store at `url` certainly archive to this bucket. On AWS
+    /// the bucket name is sufficient, because it is unique. On a single machine the name is not
+    /// sufficient, because every `weir up` has a bucket of the same name.
     fn is_of_store(&self, url: &str) -> bool {
         let url = url.trim_end_matches('/');
         self.store.as_deref().is_some_and(|store| store.trim_end_matches('/') == url)
@@ -113,8 +114,8 @@ impl Part {
         self.name.get(..place).unwrap_or_default()
     }
 
-    /// Returns the stream and the minute in the part's name. They order a table's parts, compacted
-    /// or not, by time.
+    /// Returns the stream and the minute in the part's name, which order all parts of a table by
+    /// time, including compacted objects.
     fn time(&self) -> (&str, &str) {
         let file = self.name.rsplit('/').next().unwrap_or_default();
         let time = file.split_once('-').map_or(file, |(_, time)| time);
@@ -127,7 +128,7 @@ impl Part {
         parts
     }
 
-    /// Returns the failure that the part cannot be read.
+    /// Returns the failure of a read of this part, for this reason.
     pub(super) fn failed(&self, reason: impl std::fmt::Display) -> Failure {
         fatal!("cannot read part `{}`: {reason}", self.name)
     }
@@ -162,7 +163,7 @@ pub(super) enum Content {
 }
 
 impl Content {
-    /// Returns the rows, with all columns or with those of `columns` that exist.
+    /// Returns the rows, with all columns or with the existing columns of `columns`.
     ///
     /// # Errors
     /// When the content is not Parquet.
@@ -206,7 +207,7 @@ impl Content {
 }
 
 impl Source {
-    /// Returns the archive's address, for people and for tools such as DuckDB.
+    /// Returns the archive's address, for messages and for tools such as DuckDB.
     pub(super) fn location(&self) -> String {
         match self {
             Self::Folder(folder) => folder.display().to_string(),
@@ -216,8 +217,8 @@ impl Source {
         }
     }
 
-    /// Returns the name of a part's archive, as the function that writes the part uses it. A folder
-    /// has no such name, because it may be a copy of any archive.
+    /// Returns the name that the function `archive` uses for a part's archive. A folder has no
+    /// archive name, because it may be a copy of any archive.
     pub(super) fn archive_of(&self, part: &Part) -> Option<String> {
         match self {
             Self::Folder(_) => None,
@@ -230,13 +231,13 @@ impl Source {
         matches!(self, Self::Bucket { home, .. } if is_on_aws(&home.s3))
     }
 
-    /// Returns true if the functions of the store at `url` certainly archive to this place.
+    /// Returns true if the functions of the store at `url` certainly write to this archive.
     pub(super) fn is_of_store(&self, url: &str) -> bool {
         matches!(self, Self::Bucket { home, .. } if home.is_of_store(url))
     }
 
-    /// Returns the absolute path or URL for a tool on this machine, such as DuckDB. The tool does
-    /// not know the local S3 endpoint, so it gets the path of the files.
+    /// Returns the absolute path or URL for a tool on this machine, such as DuckDB. The tool is not
+    /// configured for the local S3 endpoint, so it gets the path of the files.
     pub(super) fn files(&self) -> String {
         match self {
             Self::Bucket { folder: Some(folder), prefix, .. } => {
@@ -247,10 +248,10 @@ impl Source {
         }
     }
 
-    /// Returns all parts, or those of one table or one day, ordered by table, day and name.
+    /// Returns all parts, or only the parts of one table or one day, ordered by table, day and name.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// When the parts cannot be listed.
     pub(super) async fn parts(&self, table: Option<&str>, date: Option<&str>) -> Result<Vec<Part>> {
         let mut parts = match self {
             Self::Folder(folder) => {
@@ -307,7 +308,7 @@ impl Source {
         Err(part.failed("its footer is malformed"))
     }
 
-    /// Opens a part, with all columns or with those of `columns` that exist.
+    /// Opens a part, with all columns or with the existing columns of `columns`.
     ///
     /// # Errors
     /// When the part does not exist, is not Parquet, or is too large for memory.
@@ -419,7 +420,7 @@ async fn list(
     }))
 }
 
-/// Returns the message that the bucket does not exist, with a list of the existing buckets.
+/// Returns the failure that the bucket does not exist, with a list of the existing buckets.
 async fn no_bucket(client: &aws_sdk_s3::Client, bucket: &str) -> Failure {
     let answer = client.list_buckets().send().await;
     let known = answer.map(|answer| answer.buckets.unwrap_or_default()).unwrap_or_default();

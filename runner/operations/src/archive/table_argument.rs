@@ -1,13 +1,13 @@
 //! The table argument of the verbs of `weir archive`: a positional argument, or `--table`.
 //!
-//! It does not check that the table exists.
+//! The module does not check that the table exists.
 
 use clap::Args;
 
-/// A table that may be omitted.
+/// A table argument that may be omitted.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct TableArgument {
-    /// The table; optional if there is only one
+    /// The table; optional if there is only one table
     #[arg(id = "table_word", value_name = "TABLE")]
     word: Option<String>,
     /// Same as TABLE
@@ -27,7 +27,7 @@ impl TableArgument {
     }
 }
 
-/// A table that restricts the verb; without it all tables are used.
+/// A table argument that restricts the verb to one table; without it, the verb uses all tables.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct OneOfAll {
     /// Only this table

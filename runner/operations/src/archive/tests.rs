@@ -30,7 +30,7 @@ struct CommandLine {
 /// Year, title, rating in tenths, second of the delete, number of the event.
 type Film = (&'static str, &'static str, i128, i64, u32);
 
-/// Years that the column cannot hold.
+/// Films whose year does not fit into the column.
 const MISFITS: [Film; 3] = [
     ("2013.5", "Half", 10, 50, 5),
     ("1000000000000000000000000000000", "Far", 10, 60, 6),
@@ -94,7 +94,7 @@ fn write_part(folder: &Path, name: &str, films: &[Film], with_text_years: bool) 
     writer.close().unwrap();
 }
 
-/// The rows have the second of the expiry, but not the TTL attribute.
+/// The rows have the second of the expiry, but no column for the TTL attribute.
 #[test]
 fn a_time_to_live_with_a_fraction_is_compared_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -267,7 +267,7 @@ fn values_that_do_not_fit_their_column_are_compared_as_they_are() {
         ("year >= 2013.5", "e4 e5 e6"),
         ("year < 2014", "e1 e2 e3 e5"),
         ("year <= 2013", "e1 e2 e3"),
-        // A text differs from every number, and is neither less nor greater.
+        // A string differs from every number, and is neither less nor greater.
         ("year != 2013", "e2 e4 e5 e6 e7"),
         ("year != 2013.5", "e1 e2 e3 e4 e6 e7"),
         ("title = Lost", "e7"),
@@ -299,7 +299,7 @@ fn mistakes_are_named() {
         (vec!["get", "--key", r#"{"year":1}"#, "--as-of", "9"], "no version of this key"),
         (
             vec!["get", "--key", r#"{"title":"Rush"}"#, "--as-of", "9"],
-            "deleted at or before 1970-01-01T00:00:09Z: the first one was deleted at 1970-01-01T00:00:10Z",
+            "deleted at or before 1970-01-01T00:00:09Z: the first version was deleted at 1970-01-01T00:00:10Z",
         ),
         (
             vec!["get", "--key", r#"{"name":"Rush"}"#],
@@ -371,7 +371,7 @@ fn a_damaged_part_does_not_end_the_list() {
     assert_eq!([counts(0), counts(1)], [[3, 1, 4], [1, 1, 0]]);
     let (table, result) = self::written(folder.path(), &["ls"]);
     assert!(result.is_err() && table.lines().count() == 3, "{table}");
-    // If no part can be read, the store is at fault and not the parts.
+    // If no part can be read, the store has probably failed.
     for number in 0..100 {
         fs::write(days.join(format!("dt=1970-01-02/c{number}.parquet")), "?").unwrap();
     }
@@ -577,7 +577,7 @@ fn a_key_is_that_of_its_table() {
     }
 }
 
-/// A flag overrides the environment, so clap reads no variable.
+/// A flag overrides an environment variable, and clap does not read the variables.
 #[test]
 fn a_place_is_named_by_flags_alone() {
     let command = <CommandLine as clap::CommandFactory>::command();

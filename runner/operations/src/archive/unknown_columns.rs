@@ -1,7 +1,7 @@
-//! Finds declared columns whose path no archived item has although a similar path exists. Such a
-//! column is NULL in every row for ever.
+//! Finds declared columns that are probably misspelt: no archived item has the path, but items have
+//! a similar path. A misspelt column is NULL in every row.
 //!
-//! A path without a similar one may be that of a rare attribute, and is not reported.
+//! A path without a similar path may belong to a rare attribute, and is not reported.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use super::source::Source;
 use client::failure::Result;
 use template::diagnostic::similar;
 
-/// The number of newest items of a table that are tried.
+/// Maximum number of items of a table that are searched, newest first.
 const ITEMS_MAX: usize = 1_000;
-/// The number of newest parts that are read. A part may have few rows.
+/// Maximum number of parts that are read, newest first. A part may have few rows.
 const PARTS_MAX: usize = 16;
 
 /// Returns a line for each declared column of a table that is probably misspelt.
@@ -33,7 +33,7 @@ pub(super) async fn misspelt(source: &Source, table: &str) -> Result<Vec<String>
     {
         read += 1;
         if paths.is_none() {
-            // The newest part has the columns that are declared now.
+            // The newest part has the currently declared columns.
             paths = Some(declared_paths(&content.footer().map_err(|error| part.failed(error))?));
         }
         let rows = content.rows(Some(&["_item"])).map_err(|error| part.failed(error))?;
@@ -58,7 +58,8 @@ fn lines(table: &str, paths: &BTreeSet<String>, items: &[Map<String, Value>]) ->
     paths.iter().filter_map(line).collect()
 }
 
-/// Returns the existing path that is similar to a path which no item has.
+/// Returns an existing path that is similar to `path`; `None` if an item has `path`, or no path
+/// is similar.
 fn meant(path: &str, items: &[Map<String, Value>]) -> Option<String> {
     let mut maps: Vec<&Map<String, Value>> = items.iter().collect();
     let mut before = String::new();

@@ -16,11 +16,11 @@ use client::failure::{Result, fatal};
 /// Maximum number of versions of a key in memory. A version may have 400 KB.
 const VERSIONS_MAX: usize = 10_000;
 
-/// Checks a key against the key of its table. A key that lacks an attribute would find several
-/// items, and a value of another type none.
+/// Checks a key against the key of its table. A key that lacks an attribute would match several
+/// items, and a value of another type would match no item.
 ///
 /// # Errors
-/// The message says what is wrong, and names the attributes of the key.
+/// When the key does not match; the message states why, and names the attributes of the key.
 pub(crate) fn check_key(key: &Item, known: &[(String, KeyAttributeType)]) -> Result<()> {
     let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
     let names = names.join(", ");
@@ -55,7 +55,7 @@ pub(super) async fn none(
         && let Some(first) = later.first()
     {
         return format!(
-            "the archive has no version of this key deleted at or before {}: the first one was deleted at {}",
+            "the archive has no version of this key deleted at or before {}: the first version was deleted at {}",
             time_text(as_of),
             time_text(first.deleted_at())
         );
@@ -63,9 +63,9 @@ pub(super) async fn none(
     format!("the archive has no version of this key{}", misfit(source, parts, key).await)
 }
 
-/// Explains why a key may have no rows: archived items lack the attribute, or it has another type.
-/// Returns an empty text if the first item fits, or if its part was just compacted and cannot be
-/// read.
+/// Explains why a key may have no rows: archived items lack the attribute, or the attribute has
+/// another type. Returns an empty string if the first item matches the key's attributes, or if its
+/// part was just compacted and cannot be read.
 async fn misfit(source: &Source, parts: &[Part], key: &Item) -> String {
     let Some(item) = first_item(source, parts).await else { return String::new() };
     for (name, value) in key {
@@ -95,7 +95,7 @@ fn binary_key(name: &str) -> String {
     format!("; write the key in DynamoDB JSON, with the bytes in base64, such as `{key}`")
 }
 
-/// Describes a type.
+/// Describes a key type in words, such as `a string`.
 fn words(descriptor: &str) -> String {
     match descriptor {
         "S" => "a string".to_owned(),
@@ -116,7 +116,7 @@ pub(super) async fn find(
     key: &Item,
     as_of: Option<i64>,
 ) -> Result<Vec<Row>> {
-    // Time comes first in the order, because sequence numbers start again when a table is
+    // Versions are ordered by time first, because sequence numbers start again when a table is
     // re-created.
     let mut versions: BTreeMap<(i64, String, String), Row> = BTreeMap::new();
     let mut reading = Reading::of(source, parts.iter().cloned());

@@ -1,5 +1,5 @@
-//! Doubtful votes: their responses were lost, so they may or may not be counted. Each total has a
-//! range because of them.
+//! Doubtful votes: their responses were lost, so they may or may not be counted. Therefore the
+//! expected total of a counter is a range.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const NAMED_MAX: usize = 20;
 pub(super) struct DoubtfulVotes {
     /// Number of doubtful votes.
     pub(super) votes: u64,
-    /// Descriptions of the first ones.
+    /// Descriptions of the first doubtful votes.
     pub(super) named: Vec<String>,
     /// For each counter, the sum of its negative and the sum of its positive doubtful votes.
     sums: BTreeMap<String, (i64, i64)>,
@@ -22,9 +22,9 @@ pub(super) struct DoubtfulVotes {
 /// The range of a counter's total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
-    /// The total if all negative doubtful votes are counted, and no positive one.
+    /// The total if all negative doubtful votes are counted, and no positive doubtful vote is.
     pub(super) lowest: i64,
-    /// The total if all positive doubtful votes are counted, and no negative one.
+    /// The total if all positive doubtful votes are counted, and no negative doubtful vote is.
     pub(super) highest: i64,
 }
 

@@ -10,10 +10,10 @@ pub(super) struct SlotFlags {
     /// The table of the slots
     #[arg(long, value_name = "TABLE", default_value = "votes")]
     pub(super) slots_table: String,
-    /// Its partition key attribute
+    /// Partition key attribute of the slots table
     #[arg(long, value_name = "ATTRIBUTE", default_value = "slot")]
     pub(super) slot_key: String,
-    /// The attribute that holds a slot's value
+    /// The attribute with a slot's value
     #[arg(long, value_name = "ATTRIBUTE", default_value = "votes")]
     pub(super) slot_value: String,
 }
@@ -33,7 +33,7 @@ pub(super) struct TotalFlags {
     /// The table of the totals
     #[arg(long, value_name = "TABLE", default_value = "totals")]
     pub(super) totals_table: String,
-    /// Its partition key attribute
+    /// Partition key attribute of the totals table
     #[arg(long, value_name = "ATTRIBUTE", default_value = "counter")]
     pub(super) total_key: String,
 }
@@ -44,7 +44,7 @@ pub(super) struct BallotFlags {
     /// The table of the ballots
     #[arg(long, value_name = "TABLE", default_value = "ballots")]
     pub(super) ballots: String,
-    /// Its partition key attribute
+    /// Partition key attribute of the ballots table
     #[arg(long, value_name = "ATTRIBUTE", default_value = "ballot")]
     pub(super) ballot_key: String,
 }

@@ -1,4 +1,4 @@
-//! `weir counters fold`: moves the values of higher slots of every counter into the lower ones.
+//! `weir counters fold`: moves the values of every counter's higher slots into its lower slots.
 //!
 //! One transaction moves a slot: it deletes the slot, on the condition that the slot is unchanged, and adds
 //! its value to the slot `number modulo remaining slots`. The condition ensures that no vote is lost or
@@ -47,13 +47,13 @@ pub(super) struct Report {
     pub(super) left_named: Vec<String>,
 }
 
-/// The result for a slot, or of one attempt to move it.
+/// The result of moving a slot, or of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MoveResult {
     Done,
     /// A vote or another transaction changed a slot at the same time.
     ConcurrentChange,
-    /// The slot cannot be moved; the reason.
+    /// The slot cannot be moved, for this reason.
     Refused(String),
     /// The slot has expired and no longer counts. TTL deletes it.
     Over,
@@ -80,7 +80,7 @@ struct Slots<'p> {
     ttl: Option<String>,
     /// The time at which the fold started, in seconds since 1970.
     now: u64,
-    /// Whether slots with marks of loads are moved. Their marks are lost.
+    /// True if slots with marks of loads are moved. Their marks are lost.
     forgets_loads: bool,
 }
 
@@ -103,7 +103,7 @@ impl Report {
 /// Moves every slot with a number of at least `to`.
 ///
 /// # Errors
-/// When the table cannot be read or written. Moved slots stay moved.
+/// When the table cannot be read or written. Slots that were already moved are not moved back.
 pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<Report> {
     let progress = interruption::progress_bar(None, "{elapsed} {msg}", "");
     let slots = Slots {
@@ -113,7 +113,7 @@ pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<R
             .unwrap_or(0),
         forgets_loads,
     };
-    // The rule covers every possible slot, whatever number is configured.
+    // The rule covers every possible slot, regardless of the configured number of slots.
     let every = Counters { slot_count: rules::counters::SLOT_COUNT_MAX, ..place.rule.clone() };
     let scan = place.client.scan().table_name(&place.slots_table).consistent_read(true);
     let items = scan.into_paginator().items().send();
@@ -414,7 +414,7 @@ mod tests {
         put.send().await.unwrap();
     }
 
-    /// Returns all slots as texts, without their keys.
+    /// Returns all slots as strings, without their keys.
     async fn slots(store: &TestStore) -> BTreeMap<String, String> {
         let items = store.client.scan().table_name("votes").send().await.unwrap().items.unwrap();
         let items = items.into_iter().map(|item| from_sdk_item(item).unwrap());

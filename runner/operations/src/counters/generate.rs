@@ -1,7 +1,7 @@
 //! `weir counters generate`: casts seeded votes and computes the expected totals.
 //!
-//! The same flags give the same votes in the same order. The expected totals are computed from the
-//! votes alone, without slots and functions.
+//! The same flags result in the same votes in the same order. The expected totals are computed only
+//! from the votes, not from slots or by functions.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ pub(super) struct GenerateArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rate: Option<u64>,
     /// Keep a ballot for each voter in this table, so that a voter's next vote replaces the
-    /// previous one
+    /// previous vote
     #[arg(long, value_name = "TABLE")]
     ballots: Option<String>,
     /// Partition key attribute of the --ballots table
@@ -98,7 +98,7 @@ pub(super) struct Generated {
     /// Time from the last vote until the totals were correct; `None` if they were not correct in
     /// time.
     pub(super) lag: Option<Duration>,
-    /// Whether the totals were checked and differ.
+    /// True if the totals were checked and differ.
     pub(super) differs: bool,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct CounterTally {
     pub(super) voted: i64,
     /// The expected total. It is a range if some votes may or may not be counted.
     pub(super) expected: Range,
-    /// The total that was found, if it was checked.
+    /// The total that was read; `None` if totals were not checked.
     pub(super) found: Option<Number>,
 }
 
@@ -122,8 +122,8 @@ impl GenerateArguments {
         format!("v{}", self.draw(number, 0, self.voters))
     }
 
-    /// Returns the vote with this number. With ballots, a voter has one vote in all counters
-    /// together.
+    /// Returns the vote with this number. With ballots, a voter has only one vote among all
+    /// counters.
     fn vote(&self, number: u64, slots: u32) -> Vote {
         let draw = |which: u64, bound: u64| self.draw(number, which, bound);
         let voter = self.voter(number);

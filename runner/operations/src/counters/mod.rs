@@ -36,7 +36,8 @@ use template::{Function, Stack};
 const COUNT: &str = "SLOT_COUNT";
 /// Value of SLOT_COUNT in the project's template.
 pub const SLOT_COUNT_DEFAULT: u32 = 20;
-/// The beginning of the attributes in which a counting load marks the lines that a slot has counted.
+/// Name prefix of the attributes in which `weir load --count-into` records the lines that a slot
+/// has counted.
 pub const LOAD_MARK_PREFIX: &str = "_weir_load_";
 
 /// Arguments of `weir counters`.
@@ -68,7 +69,7 @@ enum CountersVerb {
         #[command(flatten)]
         totals: TotalFlags,
     },
-    /// Move the values of higher slots into lower ones, while votes arrive
+    /// Move the values of higher slots into lower slots, while votes arrive
     Fold {
         /// Number of slots that each counter keeps
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
@@ -106,7 +107,7 @@ enum CountersVerb {
     },
     /// Compare the slots with the ballots, which are the source of truth
     Recount {
-        /// Compare only counters with this name prefix, including those without ballots, which must
+        /// Compare only counters with this name prefix, including counters without ballots, which must
         /// be 0 [default: all counters that have ballots]
         #[arg(long, value_name = "TEXT")]
         prefix: Option<String>,
@@ -134,7 +135,7 @@ enum CountersVerb {
     },
 }
 
-/// The way in which a counter is read.
+/// The method of reading a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReadMode {
     /// The total item: one read, some seconds old
@@ -165,10 +166,10 @@ impl Place {
     }
 }
 
-/// Runs the verb. The template, if there is one, gives the values that no flag sets.
+/// Runs the verb. If there is a template, it provides the values that no flag sets.
 ///
 /// # Errors
-/// The message says what could not be read or written, and what to do about it.
+/// When a table cannot be read or written; the message states what to do.
 pub async fn run(
     arguments: CountersArguments,
     output: Output,
@@ -182,7 +183,7 @@ pub async fn run(
         };
         Ok(Place::new(&endpoint, slots, count))
     };
-    // Fold and recount must cover every existing slot, whatever number is configured.
+    // Fold and recount must cover every existing slot, regardless of the configured number.
     let all = |slots: SlotFlags| Place::new(&endpoint, slots, SLOT_COUNT_MAX);
     match arguments.verb {
         CountersVerb::Read { counter, how, slots, count, totals } => {
@@ -232,8 +233,8 @@ pub async fn run(
     }
 }
 
-/// Explains why a counter has no slots. Only a total can show that slots have existed, so the text
-/// depends on what was read.
+/// Explains why a counter has no slots. Only a total can show that slots have existed, so the
+/// explanation depends on whether a total was read.
 fn why_no_slots(
     counter: &str,
     how: ReadMode,
@@ -263,11 +264,11 @@ fn say_otherwise(counter: &str, reading: &reading::Reading) -> Exit {
     Exit::Differences
 }
 
-/// Returns the number of slots for votes: the requested one, or else all slots that the function
-/// totals.
+/// Returns the number of slots for votes: the requested number, or by default all slots that the
+/// function totals.
 ///
 /// # Errors
-/// When more are requested than the function totals.
+/// When more slots are requested than the function totals.
 pub fn slots_to_count_in(
     stack: &impl Fn() -> Result<Option<Stack>>,
     slots_table: &str,
@@ -291,8 +292,8 @@ pub fn slots_to_count_in(
     Ok(asked)
 }
 
-/// Returns the SLOT_COUNT of the function that totals this slots table; without such a function,
-/// that of any function with the variable.
+/// Returns the SLOT_COUNT of the function that totals this slots table. If there is no such
+/// function, returns the SLOT_COUNT of any function that has the variable.
 fn slot_count(stack: Option<&Stack>, slots_table: &str) -> Result<u32> {
     let functions = stack.map_or(&[][..], |stack| &stack.functions);
     let counting = || functions.iter().filter(|function| function.environment.contains_key(COUNT));
@@ -322,7 +323,7 @@ fn show_folded(report: &fold::Report, output: Output) -> Exit {
     }
     let slots = counted(report.left, "slot was", "slots were");
     say(&format!(
-        "{slots} not moved: correct what each named slot needs, let clients vote into the lower slots only, then run `weir counters fold` again; votes arrive too fast in slots that are not named"
+        "{slots} not moved: correct each slot that is listed with a reason, let clients vote into the lower slots only, then run `weir counters fold` again; the other slots received votes too fast"
     ));
     Exit::Differences
 }
@@ -332,7 +333,7 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
     say(&format!("{ballots} in {}", counted(recount.counters, "counter", "counters")));
     if recount.without_ballots > 0 {
         say(&format!(
-            "{} not compared, because the counters have no ballot; --prefix TEXT compares those too",
+            "{} not compared, because the counters have no ballot; --prefix TEXT compares these slots too",
             counted(recount.without_ballots, "slot was", "slots were")
         ));
     }
@@ -397,7 +398,7 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
         return Exit::Done;
     }
     say(
-        "some totals differ from the votes of this run: the counters had votes before it (use another --seed or --prefix), or the function is behind (see `weir status`)",
+        "some totals differ from the votes of this run: the counters had votes before this run (use another --seed or --prefix), or the function is behind (see `weir status`)",
     );
     Exit::Differences
 }
@@ -425,7 +426,7 @@ mod tests {
         let two = stack(&[clicks.clone(), votes]);
         assert_eq!(slot_count(Some(&two), "votes"), Ok(5));
         assert_eq!(slot_count(Some(&two), "clicks"), Ok(3));
-        // The table has another name, for example with a prefix.
+        // The table has a different name than in the template, for example with a prefix.
         assert_eq!(slot_count(Some(&stack(&[clicks])), "prod-clicks"), Ok(3));
         assert_eq!(slot_count(None, "votes"), Ok(SLOT_COUNT_DEFAULT));
         let read = || Ok(Some(two.clone()));

@@ -1,6 +1,6 @@
 //! The three ways to read a counter, with different costs and guarantees.
 //!
-//! Nothing is written.
+//! This module writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,9 +34,9 @@ pub(super) struct Reading {
     pub(super) slots: usize,
     /// The stamp of the last stream record that the total includes; `None` when slots were read.
     pub(super) as_of: Option<String>,
-    /// Whether a total item was read and exists.
+    /// True if a total item was read and exists.
     pub(super) has_total: bool,
-    /// The total item's value, if it differs from its slots.
+    /// The total item's `total`, if it differs from the sum of the item's slots.
     pub(super) otherwise: Option<String>,
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn read(
             let mut slots = slots_needed(&total, place.rule.slot_count);
             slots.retain(|slot| Counters::can_have_slot(counter, *slot));
             let values = each(place, counter, slots).await?;
-            // Only values are needed here. The times at which slots were deleted do not matter.
+            // Only the values are needed. The times at which slots were deleted do not matter.
             let cells = decide(&total, &values, &BTreeSet::new(), 0);
             let total = total.joined(&cells).unwrap_or(total);
             Ok(Reading::of_slots(total.cells.sum(), values.len(), item.is_some()))
@@ -141,8 +141,8 @@ impl Flags<'_> {
         Failure::from(error).with(|text| format!("{text}{advice}"))
     }
 
-    /// Returns advice, as the end of a message, for an error whose cause may be a missing table or
-    /// a different key.
+    /// Returns advice for the end of an error message, if the cause may be a missing table or a
+    /// different key.
     fn advice(&self, error: &impl ProvideErrorMetadata) -> String {
         let Self { table, known, key } = self;
         // A cancelled transaction has its reasons in its message.
@@ -203,8 +203,7 @@ async fn at_one_moment(
         if !is_contended(error.code(), &reason) {
             return Err(slot_flags(place).advise(error).about("cannot read the slots"));
         }
-        // A vote conflicted with the read: the transaction needs all slots to be unchanged while it
-        // reads.
+        // A vote conflicted with the read: the transaction fails if a slot changes while it reads.
         if !attempts.next().await {
             return Err(Failure::Retry(format!(
                 "votes arrive too fast for a consistent read: {reason}; use --how fresh"
@@ -305,7 +304,7 @@ mod tests {
         assert_eq!(requests.len(), answers.len());
     }
 
-    /// One such key would make DynamoDB reject the whole read.
+    /// A key that is too long would make DynamoDB reject the whole read.
     #[tokio::test]
     async fn a_slot_whose_key_would_be_too_long_is_not_asked_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -321,7 +320,7 @@ mod tests {
         assert_eq!(requests[0].matches(r#""Get""#).count(), 10);
     }
 
-    /// The table is as after `fold --to 1`: the value of slot 1 is in slot 0.
+    /// The table has the state after `fold --to 1`: the value of slot 1 is in slot 0.
     #[tokio::test]
     async fn a_slot_that_was_folded_away_is_not_counted() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -342,8 +341,8 @@ mod tests {
         tokio::join!(serve(listener, &answers), reads);
     }
 
-    /// The first total was written by another writer; the second one by a reconciliation before any
-    /// record.
+    /// Another writer wrote the first total. A reconciliation wrote the second total before any stream
+    /// record arrived.
     #[tokio::test]
     async fn a_total_that_contradicts_its_slots_is_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

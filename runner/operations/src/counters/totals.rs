@@ -1,5 +1,5 @@
-//! Counters for programs that show them, such as the console: totals beside the sum of their slots.
-//! It prints nothing.
+//! Reads counters for programs that display them, such as the console: each total together with the
+//! sum of its slots. The module prints nothing.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ pub struct CounterPlace {
     totals: TotalFlags,
 }
 
-/// A counter: its total beside its slots.
+/// A counter: its total, and the sum of its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// The name.
@@ -44,15 +44,15 @@ pub struct Counter {
 /// A page of counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CounterPage {
-    /// The counters, or why one cannot be read, by name.
+    /// The counters by name, each with its values or the reason why it cannot be read.
     pub counters: Vec<(String, Result<Counter>)>,
     /// The name after which the next page begins.
     pub next: Option<String>,
 }
 
 impl CounterPlace {
-    /// Returns the tables that the function in the template uses; those of the project's own
-    /// template without one.
+    /// Returns the tables that the function in the template uses. Without a template, returns the
+    /// tables of the project's own template.
     ///
     /// # Errors
     /// When the template's number of slots is malformed.
@@ -84,7 +84,7 @@ impl CounterPlace {
         Ok(Self { place, totals })
     }
 
-    /// Returns the names of the tables: of the slots, and of the totals.
+    /// Returns the names of the slots table and of the totals table.
     #[must_use]
     pub fn tables(&self) -> (&str, &str) {
         (&self.place.slots_table, &self.totals.totals_table)
@@ -114,8 +114,8 @@ impl CounterPlace {
         })
     }
 
-    /// Returns some counters that have a total, in the order of the table. It reads one page of
-    /// the table of totals, of at most `at_most` items.
+    /// Returns some counters that have a total, in the order of the table. Reads one page of the
+    /// table of totals, with at most `at_most` items.
     ///
     /// # Errors
     /// When the table of totals cannot be read.

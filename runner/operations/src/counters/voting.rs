@@ -48,7 +48,7 @@ pub(super) enum VoteSender<'p> {
     Sdk(&'p Place),
 }
 
-/// A client with its own connection, and the constant parts of every request.
+/// A client with its own connection, and the parts that are the same in every request.
 pub(super) struct Plain {
     client: HttpClient<HttpConnector, Full<Bytes>>,
     uri: Uri,
@@ -112,7 +112,7 @@ impl<'p> VoteSender<'p> {
             if !again {
                 return Err(match what {
                     Addition::Unsent => fatal!(
-                        "the store cannot be reached: {reason}; start it, then use another --seed, because earlier votes count"
+                        "the store cannot be reached: {reason}; start it, then use another --seed, because votes before the failure count"
                     ),
                     _ => fatal!("a vote was refused: {reason}"),
                 });
@@ -324,7 +324,7 @@ mod tests {
     #[tokio::test]
     async fn a_vote_waits_for_the_transaction_that_is_at_its_slot() {
         let conflict = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionConflictException","message":"Transaction is ongoing for the item"}"#;
-        // These are more conflicts than the retries that other errors get.
+        // The number of conflicts is greater than the number of retries for other errors.
         let mut answers = vec![(400, conflict, false); 5];
         answers.push((200, "{}", false));
         for by_sdk in [false, true] {

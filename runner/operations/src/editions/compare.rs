@@ -1,8 +1,8 @@
 //! `weir editions check`: verifies that an edition is complete, and compares it with the current
-//! one.
+//! edition.
 //!
 //! An edition stores each key in a fixed part (partition of the table), so two editions are
-//! compared part by part. An edition that is not ready is not complete. Nothing is written.
+//! compared part by part. An edition that is not ready is incomplete. The check writes nothing.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ impl Difference {
     }
 }
 
-/// Recounts an edition and compares it with the current one.
+/// Recounts an edition and compares it with the current edition.
 ///
 /// # Errors
 /// When the edition does not exist, or cannot be read.
@@ -90,9 +90,8 @@ pub(super) async fn run(place: &Place, number: u64, output: Output) -> Result<Ex
     Ok(if is_whole { Exit::Done } else { Exit::Differences })
 }
 
-/// Returns true if a counted edition has all its items. The state matters too: until an edition is
-/// ready, its record has 0 items, which also equals a preparation that was killed before its first
-/// item.
+/// Returns true if an edition is ready and has all its items. Until an edition is ready, its record
+/// has 0 items, so the count alone would accept a preparation that was killed before its first item.
 fn is_whole(edition: &Edition, counted: Digest) -> bool {
     edition.state == EditionState::Ready
         && (counted.items, counted.sum) == (edition.items, edition.digest)

@@ -3,8 +3,8 @@
 //! The write checks that the edition is ready, so an edition that is being pruned cannot become
 //! current. Its condition contains the current and the previous edition of the head that was read,
 //! so one of two concurrent writers is refused. The condition ignores the highest assigned number, so
-//! a concurrent `prepare`, which raises it, causes no refusal. The same transaction records when
-//! readers left the previous edition, so that a prune lets them finish.
+//! a concurrent `prepare`, which raises this number, causes no refusal. The same transaction records
+//! when the previous edition was replaced, so that a prune lets its readers finish.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ConditionCheck, Put, TransactWriteItem, Update,
@@ -32,8 +32,8 @@ pub(super) async fn publish(place: &Place, number: u64) -> Result<HeadChange> {
     change_head(place, head, head.published(&edition)).await
 }
 
-/// Makes the previous edition current, or the edition `to`. With `from`, nothing changes unless
-/// `from` is current.
+/// Makes the edition `to` current, or the previous edition if `to` is `None`. With `from`, changes
+/// the head only if `from` is current.
 pub(super) async fn roll_back(
     place: &Place,
     from: Option<u64>,
@@ -45,7 +45,7 @@ pub(super) async fn roll_back(
     }
     let number = match to.map_or_else(|| head.before(), Ok) {
         Ok(number) => number,
-        // A repeated rollback succeeds, because the result is already there.
+        // A repeated rollback succeeds, because the earlier rollback already had this result.
         Err(done @ PublishRefusal::IsRolledBack(..)) => return Ok((head, done.to_string())),
         Err(refusal) => return Err(Failure::Refused(refusal.to_string())),
     };
@@ -61,7 +61,7 @@ fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> Result<HeadChange>
         None => head.before() == Err(PublishRefusal::IsRolledBack(head.current, from)),
     };
     match is_done {
-        true => Ok((head, format!("edition {} is current already", head.current))),
+        true => Ok((head, format!("edition {} is already current", head.current))),
         false => Err(refused!(
             "edition {} is current, not edition {from}, so nothing was changed: see `weir editions ls`",
             head.current
@@ -76,7 +76,7 @@ async fn change_head(
 ) -> Result<HeadChange> {
     let to = match to {
         Ok(to) => to,
-        // A repeated command succeeds, because the result is already there.
+        // A repeated command succeeds, because the edition is already current.
         Err(done @ PublishRefusal::IsCurrent(_)) => return Ok((from, done.to_string())),
         Err(refusal) => return Err(Failure::Refused(refusal.to_string())),
     };
@@ -84,8 +84,8 @@ async fn change_head(
     let head = turn_head(place, from, to)?;
     let mut request =
         place.client.transact_write_items().transact_items(is_ready).transact_items(head);
-    // If an operator has deleted the record, the update must not create it again with a single
-    // attribute.
+    // If an operator has deleted the edition's record, this update must not create it again with
+    // a single attribute.
     if from.current > 0 && reading::edition(place, from.current).await?.is_some() {
         request = request.transact_items(leave(place, from.current)?);
     }
@@ -100,7 +100,7 @@ async fn change_head(
     }
 }
 
-/// Returns the new head and its message.
+/// Returns the new head, and the message that describes the change.
 fn turned(from: EditionHead, to: EditionHead) -> HeadChange {
     let said = match from.current {
         0 => format!("edition {} is current", to.current),
@@ -119,7 +119,7 @@ async fn changed(place: &Place, from: EditionHead, to: EditionHead) -> Result<He
     Err(refused!("another process changed the head or the edition: see `weir editions ls`"))
 }
 
-/// Returns the condition check that an edition is in a state.
+/// Returns the condition check that an edition is in this state.
 pub(super) fn check_state(
     place: &Place,
     number: u64,
@@ -136,7 +136,7 @@ pub(super) fn check_state(
     Ok(TransactWriteItem::builder().condition_check(check).build())
 }
 
-/// Returns the update that records the time at which readers left an edition.
+/// Returns the update that records the current time as the time at which an edition was replaced.
 fn leave(place: &Place, number: u64) -> Result<TransactWriteItem> {
     let update = Update::builder()
         .table_name(&place.table)
@@ -151,8 +151,8 @@ fn leave(place: &Place, number: u64) -> Result<TransactWriteItem> {
     Ok(TransactWriteItem::builder().update(update).build())
 }
 
-/// Returns the write of a head, on the condition that it still names the editions that were read.
-/// Numbers that other processes reserve in the meantime stay reserved.
+/// Returns the write of a head, on the condition that the stored head still names the editions that
+/// were read. Numbers that other processes reserve in the meantime remain reserved.
 fn turn_head(place: &Place, from: EditionHead, to: EditionHead) -> Result<TransactWriteItem> {
     let number = |number: u64| SdkValue::N(number.to_string());
     let update = Update::builder()
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!((shown.current, said.as_str()), (1, "edition 1 is current"));
         let now = reading::head(&place).await.unwrap();
         assert_eq!((now.current, now.previous, now.latest), (1, 0, 3));
-        assert!(now.revision > shown.revision, "whoever takes a number sees that it was turned");
+        assert!(now.revision > shown.revision, "preparations detect the change");
         // Another process has published since the head was read.
         let refused = change_head(&place, head, head.published(&two)).await.unwrap_err();
         assert!(is_refused(&refused, "another process changed the head"), "{refused:?}");
@@ -249,13 +249,13 @@ mod tests {
             Err(failure) => panic!("{failure:?}"),
         };
         for (from, to, expected) in [
-            // The caller wants to leave edition 2, but another process has already replaced it by
+            // The caller rolls back from edition 2, but another process has already replaced it by
             // edition 3.
             (Some(2), None, "refused: edition 3 is current, not edition 2, so nothing was changed"),
             (Some(2), Some(1), "refused: edition 3 is current, not edition 2"),
             (Some(3), None, "edition 2 is current, edition 3 is no longer current"),
-            (Some(3), None, "edition 2 is current already"),
-            (Some(3), Some(2), "edition 2 is current already"),
+            (Some(3), None, "edition 2 is already current"),
+            (Some(3), Some(2), "edition 2 is already current"),
             (Some(3), Some(1), "refused: edition 2 is current, not edition 3"),
             (None, None, "edition 2 has been current since edition 3 was rolled back"),
             (Some(2), Some(1), "edition 1 is current, edition 2 is no longer current"),
@@ -273,7 +273,7 @@ mod tests {
         )
     }
 
-    /// Publishes a first edition with these answers to its requests.
+    /// Publishes the first edition with these responses to its requests.
     async fn published(answers: &[(u16, &str, bool)]) -> Result<HeadChange> {
         let (listener, place): (TcpListener, Place) = listening().await;
         let from = EditionHead { latest: 1, revision: 1, ..EditionHead::default() };

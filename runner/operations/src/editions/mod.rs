@@ -45,7 +45,7 @@ pub struct EditionsArguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum EditionsVerb {
-    /// List the editions, and mark the current one
+    /// List the editions, and mark the current edition
     Ls,
     /// Write the next edition, invisible to readers
     Prepare(PrepareArguments),
@@ -64,7 +64,7 @@ enum EditionsVerb {
         /// The edition to leave; nothing changes if a different edition is current
         #[arg(long, value_name = "NUMBER")]
         from: Option<u64>,
-        /// The edition to make current, older or newer [default: the previous one]
+        /// The edition to make current, older or newer [default: the previous edition]
         #[arg(long, value_name = "NUMBER")]
         to: Option<u64>,
     },
@@ -82,9 +82,9 @@ enum EditionsVerb {
         #[arg(long)]
         number: Option<u64>,
     },
-    /// Remove editions, except the current and the previous one
+    /// Remove editions, except the current and the previous edition
     Prune {
-        /// Number of complete editions to keep besides those two
+        /// Number of complete editions to keep besides the current and the previous edition
         #[arg(long, default_value_t = 0)]
         keep: usize,
         /// Minimum days since an edition was begun and since it stopped being current; a younger
@@ -103,16 +103,16 @@ struct PrepareArguments {
     /// A file with the items in plain or DynamoDB JSON, one per line
     #[arg(long, value_name = "FILE", conflicts_with = "from_table")]
     from_file: Option<PathBuf>,
-    /// A command that reads the items in DynamoDB JSON, one per line, and writes those of the new
-    /// edition in the same form
+    /// A command that reads the items in DynamoDB JSON, one per line, and writes the items of the
+    /// new edition in the same form
     #[arg(long, value_name = "COMMAND")]
     through: Option<String>,
-    /// Key attributes of the items [default: those of the table or of the current edition]
+    /// Key attributes of the items [default: the key of the table or of the current edition]
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     keys: Vec<String>,
 }
 
-/// The editions of a set, and their endpoint.
+/// The table that stores the editions of a set, and its endpoint.
 struct Place {
     client: Client,
     table: String,
@@ -124,7 +124,8 @@ struct Place {
 /// Runs the verb.
 ///
 /// # Errors
-/// The message says what could not be read or written, and what to do about it.
+/// When the table cannot be read or written, or the request is refused; the message states what to
+/// do.
 pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     if arguments.set.is_empty() || arguments.set.contains('#') {

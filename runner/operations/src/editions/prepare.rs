@@ -43,20 +43,20 @@ pub(super) const BATCHES_AT_ONCE: usize = 8;
 const QUEUE_ITEMS: usize = 1_000;
 /// Maximum number of items of an edition. A hash of each key is kept in memory to find duplicates.
 const ITEMS_MAX: u64 = 50_000_000;
-/// Maximum number of consecutive attempts that write nothing of a batch because the table is
+/// Maximum number of consecutive attempts that write no item of a batch because the table is
 /// throttled.
 const ATTEMPTS_MAX: u32 = 12;
 
 /// Writes the next edition.
 ///
 /// # Errors
-/// The message says what is wrong with the items, or what could not be written. The incomplete
-/// edition is never published; `weir editions prune` removes it.
+/// When the items are invalid, or the edition cannot be written. The incomplete edition is never
+/// published; `weir editions prune` removes it.
 pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<Edition> {
     let head = reading::head(place).await?;
     let keys = keys(place, arguments, head.current).await?;
-    // The current edition is read before any item. If another edition becomes current later, its
-    // items do not get into the new edition.
+    // The number of the current edition is read before any item. If another edition becomes
+    // current later, its items do not get into the new edition.
     let edition = begin(place, keys, head.current).await?;
     match fill(place, arguments, &edition, head.current).await {
         Ok(digest) => finish(place, edition, digest).await,
@@ -90,7 +90,7 @@ async fn fill(
 }
 
 /// Cleans up after an edition that could not be finished. If the edition was pruned in the
-/// meantime, the items that were written since are removed.
+/// meantime, removes the items that were written after the prune.
 async fn left_behind(place: &Place, edition: &Edition) -> Result<Option<Edition>> {
     let number = edition.number;
     let found = reading::edition(place, number).await?;
@@ -207,7 +207,7 @@ fn gone(_: SendError<Item>) -> Failure {
     fatal!("the writer stopped reading items")
 }
 
-/// Parses a line of a file: an item in DynamoDB JSON, or else in plain JSON.
+/// Parses a line of a file: an item in DynamoDB JSON or in plain JSON.
 fn item_of_line(line: &str) -> Result<Item> {
     json::item_from_str(line).or_else(|_| item_key::attributes(line))
 }
@@ -251,7 +251,7 @@ async fn through(
     let mut child = platform::private_files::start_of_user(|| shell.spawn()).context(doing)?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
-        return Err("its input and output could not be opened").context(doing);
+        return Err("cannot open the command's input and output").context(doing);
     };
     let feeding = async { feed(stdin, &mut from).await.context(doing) };
     let reading = send_lines(BufReader::new(stdout), "its output", item_of_command, &to);
@@ -410,7 +410,7 @@ mod tests {
     async fn items_written_after_a_prune_do_not_stay() {
         let store = TestStore::open().await;
         let (place, items) = (place(&store).await, items(30));
-        // A preparation that died has left a record, so a prune finds it.
+        // A preparation that was killed has left a record, so a prune finds its edition.
         let dead = begin(&place, vec!["id".to_owned()], 0).await.unwrap();
         fill(&place, &of_file(&items), &dead, 0).await.unwrap();
         assert_eq!(prune::run(&place, 0, 0).await, Ok(vec![(1, 30)]));
@@ -464,8 +464,8 @@ mod tests {
         (0..count).map(delete).collect()
     }
 
-    /// The table accepts only one item of each request, so the batch needs more attempts than may
-    /// fail in a row.
+    /// The table accepts only one item of each request, so the batch needs more attempts than the
+    /// maximum number of consecutive failures.
     #[tokio::test]
     async fn a_batch_is_sent_again_as_long_as_some_of_it_is_written() {
         let count = ATTEMPTS_MAX as usize + 3;
@@ -529,7 +529,7 @@ mod tests {
         }
     }
 
-    /// The response to the last write was lost, so the write is retried.
+    /// The response to the write that marks the edition as ready was lost, so the write is retried.
     #[tokio::test]
     async fn a_ready_edition_stays_ready() {
         let store = TestStore::open().await;

@@ -3,8 +3,8 @@
 //! First a transaction sets the edition's state to `pruned`. The transaction checks that the head does not
 //! name the edition, and that the edition has not become current again since it was read. A pruned edition
 //! cannot be published. Next its items are removed, and last its record. If the prune is interrupted, the
-//! next prune continues. If another process is still preparing the edition, that process notices the prune at
-//! its end and removes its late items.
+//! next prune continues. If another process is still preparing the edition, that process finds the edition
+//! pruned when it finishes, and removes its late items.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ConditionCheck, DeleteRequest, TransactWriteItem, Update,
@@ -32,7 +32,7 @@ const BATCH_DELETES: usize = 25;
 /// Removes old editions. Returns the number of each removed edition, and the number of its items.
 ///
 /// # Errors
-/// When the table cannot be read or written; removed items stay removed.
+/// When the table cannot be read or written. Items that were already removed are not restored.
 pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u64, u64)>> {
     let head = reading::head(place).await?;
     let editions = reading::editions(place).await?;
@@ -48,7 +48,7 @@ pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u6
             pruned.push((number, remove(place, number).await?));
         } else {
             say(&format!(
-                "edition {number} is kept: in the meantime it became or was current, another process pruned it, or the set has no head"
+                "edition {number} is kept: the edition was current since this run began, another process pruned it, or the set has no head"
             ));
         }
     }
@@ -164,7 +164,7 @@ mod tests {
     use crate::counters::testing::serve;
     use testing::store::TestStore;
 
-    /// The prune has read the editions and the head before other processes change the head.
+    /// The prune reads the editions and the head, and then other processes change the head.
     #[tokio::test]
     async fn only_an_edition_that_was_turned_to_meanwhile_is_left() {
         let store = TestStore::open().await;
@@ -183,9 +183,9 @@ mod tests {
                 .unwrap();
         }
         assert_eq!(mark(&place, one).await, Ok(true));
-        assert_eq!(mark(&place, two).await, Ok(false), "it was left at another time");
+        assert_eq!(mark(&place, two).await, Ok(false), "edition two was replaced at another time");
         assert_eq!(mark(&place, three).await, Ok(true));
-        assert_eq!(mark(&place, four).await, Ok(false), "it is the one before");
+        assert_eq!(mark(&place, four).await, Ok(false), "edition four was current before");
         assert_eq!(mark(&place, five).await, Ok(false), "it is current");
         let states: Vec<EditionState> =
             reading::editions(&place).await.unwrap().iter().map(|edition| edition.state).collect();

@@ -1,8 +1,8 @@
 //! Reads editions: the head once, then items of the edition that it names.
 //!
 //! An application can read in the same way. The items of a ready edition never change, so a reader
-//! sees one consistent edition even while others are published. Only a reader whose edition is
-//! pruned during the read has to start again. Nothing is written.
+//! sees one consistent edition even while other editions are published. Only a reader whose edition
+//! is pruned during the read has to start again. This module writes nothing.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
@@ -55,7 +55,7 @@ pub(super) async fn head(place: &Place) -> Result<EditionHead> {
 /// Returns the number of the current edition.
 pub(super) async fn current(place: &Place) -> Result<u64> {
     match head(place).await?.current {
-        0 => Err(fatal!("set `{}` has no current edition: publish one", place.set)),
+        0 => Err(fatal!("set `{}` has no current edition: run `weir editions publish`", place.set)),
         number => Ok(number),
     }
 }
@@ -104,9 +104,9 @@ async fn item(place: &Place, number: u64, key: &str) -> Result<Option<Item>> {
     found.as_ref().map(image_of).transpose().map_err(Failure::fatal)
 }
 
-/// Reads an item of an edition. Only in a complete edition does a missing item mean that the
-/// edition has no such key. An item that is found belongs to the edition, even if the edition was
-/// pruned during the read.
+/// Reads an item of a complete edition. If no item is found, checks that the edition was not pruned
+/// during the read, because a prune removes items. An item that is found belongs to the edition in
+/// any case.
 pub(super) async fn item_of(place: &Place, number: u64, key: &str) -> Result<Option<Item>> {
     is_whole(place, number).await?;
     let found = item(place, number, key).await?;
@@ -146,7 +146,7 @@ pub(super) async fn each(
     was_there(place, number).await
 }
 
-/// Checks that an edition is still complete after it was read.
+/// Checks that an edition is still complete after its items were read.
 pub(super) async fn was_there(place: &Place, number: u64) -> Result<()> {
     match edition(place, number).await?.map(|edition| edition.state) {
         Some(EditionState::Ready) => Ok(()),

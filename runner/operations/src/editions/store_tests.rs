@@ -12,7 +12,7 @@ use client::attribute::to_sdk_item;
 use client::failure::fatal;
 use testing::store::TestStore;
 
-/// The time at which a test begins. Later times are counted from it in days.
+/// The time at which a test begins. The tests add days to it for later times.
 const NOW: u64 = 1_700_000_000;
 const DAY: u64 = 86_400;
 
@@ -74,7 +74,7 @@ async fn readers_have_a_day_from_when_an_edition_was_left() {
     let (place, items) = (place(&store).await, items(3));
     prepare_and_publish(&place, &items).await;
     prepare_and_publish(&place, &items).await;
-    // Two months later, edition 3 replaces edition 2, and edition 4 replaces edition 3 at once.
+    // Two months later, edition 3 replaces edition 2, and edition 4 replaces edition 3 immediately.
     let later = at(&store, NOW + 60 * DAY);
     prepare_and_publish(&later, &items).await;
     prepare_and_publish(&later, &items).await;
@@ -84,15 +84,14 @@ async fn readers_have_a_day_from_when_an_edition_was_left() {
     assert_eq!(prune::run(&later, 0, 1).await, Ok(vec![(1, 3)]));
     assert_eq!(prune::run(&at(&store, later.now + DAY), 0, 1).await, Ok(vec![]));
     assert_eq!(prune::run(&at(&store, later.now + DAY + 1), 0, 1).await, Ok(vec![(2, 3)]));
-    // After a rollback to an edition, its age counts from when it was replaced again.
+    // After a rollback to an edition, its age is measured from the time when it is replaced again.
     head_change::roll_back(&later, None, None).await.unwrap();
     let back = at(&store, later.now + 9 * DAY);
     head_change::roll_back(&back, None, Some(4)).await.unwrap();
     assert_eq!(reading::known_edition(&back, 3).await.unwrap().left_at, Some(back.now));
 }
 
-/// If the record were needed, no edition could be published after an operator deleted the current
-/// one's record.
+/// An edition can be published even after an operator deleted the record of the current edition.
 #[tokio::test]
 async fn a_missing_record_is_neither_needed_nor_recreated() {
     let store = TestStore::open().await;
@@ -109,8 +108,8 @@ async fn a_missing_record_is_neither_needed_nor_recreated() {
     assert_eq!(numbers, [2]);
 }
 
-/// The preparation of edition 2 died before the first item, that of edition 3 before the last one;
-/// edition 4 is being pruned.
+/// The preparation of edition 2 was killed before the first item, and the preparation of edition 3
+/// before the last item. Edition 4 is being pruned.
 #[tokio::test]
 async fn an_unready_edition_does_not_appear_whole() {
     let store = TestStore::open().await;
@@ -138,7 +137,7 @@ async fn an_unready_edition_does_not_appear_whole() {
             Ok(())
         });
         assert_eq!((dumped.await, seen), (Err(not_whole.clone()), 0));
-        // The result is the same whether the edition has the key or not.
+        // The result is the same whether or not the edition has the key.
         for key in [r#"{"id":1}"#, r#"{"id":9}"#] {
             assert_eq!(get(&place, key, Some(number)).await, Err(not_whole.clone()), "{key}");
         }

@@ -1,6 +1,6 @@
 //! `weir fan-out jobs` and `status`: show the jobs of origins and the progress of their copies.
 //!
-//! Nothing is written.
+//! This module writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -24,7 +24,7 @@ const JOBS_FLAG: &str =
 /// Shows the jobs of all rules, or of one rule. `rules` are the rules of the template, if known.
 ///
 /// # Errors
-/// When the table cannot be read, or neither the template nor any job has the rule.
+/// When the table cannot be read, or the rule is unknown: neither the template nor any job has it.
 pub(super) async fn list(
     client: &Client,
     table: &str,
@@ -112,7 +112,7 @@ fn end(damaged: u64, is_open: bool) -> Exit {
     if damaged > 0 {
         let items =
             counted(damaged, "item of the table is not a job", "items of the table are not jobs");
-        say(&format!("{items}: is it the table of jobs? {JOBS_FLAG}"));
+        say(&format!("{items}: check that it is the table of jobs; {JOBS_FLAG}"));
     }
     if damaged > 0 || is_open { Exit::Differences } else { Exit::Done }
 }
@@ -149,18 +149,18 @@ fn entry(item: HashMap<String, SdkValue>) -> Result<(String, Option<Job>)> {
     Ok((key.to_owned(), Job::from_item(&item).ok()))
 }
 
-/// The job of an origin, as the page of a program shows it.
+/// The job of an origin, for a program that displays it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginJob {
     /// The rule.
     pub rule: String,
     /// The key of the origin in DynamoDB JSON.
     pub origin: String,
-    /// Whether the origin was deleted.
+    /// True if the origin was deleted.
     pub is_deleted: bool,
     /// The stamp of the origin's state that the copies must have.
     pub stamp: String,
-    /// Whether every copy was visited.
+    /// True if every copy was processed.
     pub is_done: bool,
     /// Number of copies that were written.
     pub copies: u64,
@@ -179,7 +179,7 @@ pub struct JobPage {
     pub next: Option<String>,
 }
 
-/// Reads one page of the table of jobs, of at most `at_most` items.
+/// Reads one page of the table of jobs, with at most `at_most` items.
 ///
 /// # Errors
 /// When the table cannot be read.

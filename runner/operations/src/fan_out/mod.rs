@@ -1,7 +1,7 @@
 //! `weir fan-out`: checks the rules and their tables, shows jobs, repairs copies.
 //!
-//! `rules::fan_out` interprets rules. The function repairs the copies. This module invokes it page
-//! by page, so a repair can be stopped and resumed anywhere.
+//! `rules::fan_out` interprets rules. The function `fan-out` repairs the copies. This module invokes
+//! the function page by page, so a repair can be stopped and resumed at any page.
 
 pub mod jobs;
 mod prune;
@@ -133,10 +133,10 @@ impl FanOutArguments {
     }
 }
 
-/// Runs the verb. The template gives the values that no flag sets.
+/// Runs the verb. The template provides the values that no flag sets.
 ///
 /// # Errors
-/// The message says what could not be read or done, and what to do about it.
+/// When the rules or a table cannot be read, or the function fails; the message states what to do.
 pub async fn run(
     arguments: FanOutArguments,
     output: Output,
@@ -150,8 +150,8 @@ pub async fn run(
         let name = || setting("JOBS_TABLE", "--jobs-table, for example --jobs-table fan-out-jobs");
         flag.jobs_table.map_or_else(name, Ok)
     };
-    // The text is read first and interpreted later: an unreadable file is an error, an invalid rule
-    // is a finding.
+    // The rules are read first and parsed later: an unreadable file is an error, but an invalid
+    // rule is a finding.
     let rules_text = |flag: &RulesFlag| -> Result<(String, String)> {
         let Some(path) = &flag.rules else {
             let flag = "--rules, for example --rules rules.yaml";
@@ -180,7 +180,7 @@ pub async fn run(
         }
         FanOutVerb::Jobs { open, rule, table, endpoint } => {
             let client = client(endpoint)?;
-            // Without a template, the jobs show which rules exist.
+            // Without a template, the rules are those that have jobs.
             let declared = rules_text(&RulesFlag { rules: None });
             let declared = declared.and_then(|(text, place)| parse(&text, &place));
             let names: Vec<String> =
@@ -215,7 +215,7 @@ fn parse(text: &str, place: &str) -> Result<Vec<CopyRule>> {
 /// Returns the table of jobs that the functions of a template use.
 ///
 /// # Errors
-/// When no function names one.
+/// When no function names a table of jobs.
 pub fn jobs_table(stack: &Stack) -> Result<String> {
     setting(stack, "JOBS_TABLE")
 }

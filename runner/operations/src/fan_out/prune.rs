@@ -1,7 +1,7 @@
 //! `weir fan-out prune`: removes the jobs of deleted origins, with the values in them.
 //!
-//! TTL removes these jobs a week after the deletion. This verb removes them at once, for example
-//! after a purge. It keeps open jobs, and jobs that were written since they were read.
+//! TTL removes these jobs a week after the deletion. This verb removes them immediately, for example
+//! after a purge. It keeps open jobs, and jobs that another process wrote since the verb read them.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
@@ -19,15 +19,16 @@ use client::sdk_error::was_applied;
 /// Number of concurrent deletes.
 const AT_ONCE: usize = 16;
 
-/// Returns true if a job is complete and only keeps the last state of a deleted origin.
+/// Returns true if a job is complete and its origin was deleted, so that the job only stores the
+/// origin's last state.
 fn is_prunable(job: &Job) -> bool {
     job.done && job.state.deleted
 }
 
-/// Removes the jobs of deleted origins, of all rules or of one.
+/// Removes the jobs of deleted origins, for all rules or for one rule.
 ///
 /// # Errors
-/// When the table cannot be read or written. Removed jobs stay removed.
+/// When the table cannot be read or written. Jobs that were already removed are not restored.
 pub(super) async fn run(
     client: &Client,
     table: &str,

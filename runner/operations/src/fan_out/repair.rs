@@ -19,7 +19,8 @@ use client::running::Running;
 /// Repairs the copies of one or several rules.
 ///
 /// # Errors
-/// When nothing is running or the function fails; corrected copies stay.
+/// When no `weir up` is running, or the function fails. Copies that were already corrected remain
+/// corrected.
 pub(super) async fn run(
     function: &str,
     rules: &[String],
@@ -61,8 +62,8 @@ pub(super) async fn run(
     broken.map_or(Ok(if is_left { Exit::Differences } else { Exit::Done }), Err)
 }
 
-/// Describes the copies that were not corrected; `None` if there are none. The counts are those of
-/// checked, repaired, postponed and refused copies.
+/// Describes the copies that were not corrected; `None` if all copies are correct. The counts are
+/// the numbers of checked, repaired, postponed and refused copies.
 fn left_by(rule: &str, [_, _, postponed, refused]: [u64; 4]) -> Option<String> {
     let postponed = (postponed > 0).then(|| {
         let copies = counted(postponed, "copy was", "copies were");
@@ -99,8 +100,8 @@ async fn repair_rule(
         let event = json!({"repair": {"rule": rule, "after": after}}).to_string();
         let answer = match asked(running, function, event).await {
             Ok(answer) => Some(answer),
-            // A faulty deployment fails at the first call. A later failure comes from a throttled
-            // table or a stopped instance, so it is retried.
+            // A misconfigured deployment fails at the first call. A later failure comes from a
+            // throttled table or a stopped instance, so it is retried.
             Err(reason) if !has_answered || stalls >= STALLS_MAX => {
                 return (sums, Err(reason.with(|reason| go_on(rule, &after, &reason))));
             }
@@ -149,7 +150,7 @@ async fn repair_rule(
 fn go_on(rule: &str, after: &Option<Value>, reason: &str) -> String {
     match after {
         Some(key) => format!("{rule}: {reason}; resume with --after '{key}'"),
-        None => format!("{rule}: {reason}; run the repair again after that is corrected"),
+        None => format!("{rule}: {reason}; correct the cause, then run the repair again"),
     }
 }
 

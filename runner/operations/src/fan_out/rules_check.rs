@@ -1,6 +1,6 @@
 //! `weir fan-out check`: checks the rules, and the tables that they name.
 //!
-//! Nothing is written.
+//! The check writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub(super) struct CheckScope {
     pub(super) jobs_table: Option<String>,
 }
 
-/// Checks rules. With an endpoint, also checks the tables that they name.
+/// Checks rules. With an endpoint, also checks the tables that the rules name.
 ///
 /// # Errors
 /// When the endpoint does not respond.
@@ -119,8 +119,8 @@ fn check(rule: &CopyRule, shapes: &BTreeMap<String, Result<TableShape>>) -> Resu
 #[derive(Debug, PartialEq)]
 struct Absent {
     text: String,
-    /// Whether origins have an attribute with nearly the same name, so that the name in the rule is
-    /// probably misspelled.
+    /// True if origins have an attribute with a similar name, so that the name in the rule is
+    /// probably misspelt.
     is_slip: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Explains why there is no history, with advice: the table, the key, or only the history is missing.
 //!
-//! This module is used only after a read has found nothing. A history may outlive its table, and its reader
-//! may have no permission to describe the table.
+//! This module is used only after a read has found no history. A history may exist longer than its table, and
+//! its reader may have no permission to describe the table.
 
 use std::collections::BTreeSet;
 
@@ -21,11 +21,12 @@ const TABLES_MAX: usize = 10_000;
 /// Maximum number of tables in a message.
 const NAMED_MAX: usize = 10;
 
-/// Returns why a key has no history: it is not a key of the table, or its history has not begun.
+/// Returns why a key has no history: the key does not match the table's key schema, or its history
+/// has not begun.
 pub(super) async fn no_history(place: &Place, key: &Item) -> Failure {
     let Place { table, history, .. } = place;
     let none = format!("table `{history}` has no history of the item {}", history_key(key));
-    // Without the table there is no item whose history could begin.
+    // If the table does not exist, no item of it can begin a history.
     let Ok(known) = key_attributes(&place.client, table).await else { return none.into() };
     if let Err(misfit) = check_key(key, &known) {
         return misfit;
@@ -55,7 +56,7 @@ pub(super) async fn table_names(client: &Client) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// Returns the tables that have a table of histories beside them.
+/// Returns the tables for which a table of histories with the default name exists.
 pub(super) fn versioned(names: &BTreeSet<String>) -> impl Iterator<Item = &String> {
     names.iter().filter(|name| names.contains(&history_of(name)))
 }
@@ -72,7 +73,7 @@ pub(super) async fn no_table(place: &Place, reason: Failure) -> Failure {
 fn not_versioned(table: &str, history: &str, names: &BTreeSet<String>) -> String {
     let versioned: Vec<&str> = versioned(names).map(String::as_str).take(NAMED_MAX).collect();
     let others = match versioned.as_slice() {
-        [] => "no table here has versions".to_owned(),
+        [] => "no table of the store has versions".to_owned(),
         some => format!("tables with versions are {}", some.join(", ")),
     };
     match names.contains(table) {
@@ -124,7 +125,7 @@ mod tests {
                 ("films", "other", key),
                 none("other", "; if the item exists, `weir versions backfill --table films --history other` begins its history"),
             ),
-            // A history may outlive its table. Without the table, no item can begin one.
+            // A history may exist longer than its table. Without the table, no item can begin a history.
             (("gone", "other", key), none("other", "")),
             (
                 ("films", "films-history", r#"{"a":1}"#),
@@ -162,6 +163,6 @@ mod tests {
     fn without_any_versions_none_are_named() {
         let names = BTreeSet::from(["films".to_owned()]);
         let said = not_versioned("nope", "nope-history", &names);
-        assert!(said.ends_with("exists; no table here has versions"), "{said}");
+        assert!(said.ends_with("exists; no table of the store has versions"), "{said}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The verb is idempotent, because existing histories are never changed. It may run concurrently with the
 //! function, or be interrupted and run again. The first version is a base: the item as it was read. The first
-//! change in the stream contains the previous item, which replaces the base if it is more exact.
+//! change in the stream contains the previous item, which then becomes the base.
 //!
 //! The time of a base is taken after the read of its page. If the item changed between the read and that
 //! time, the change is in the stream and corrects the base. An item that does not fit into a version is
@@ -56,7 +56,7 @@ enum Outcome {
 }
 
 impl Report {
-    /// Returns true if every item has a history, or would have one after a real run.
+    /// Returns true if every item has a history or, for a dry run, would get a history.
     pub(super) fn is_whole(&self) -> bool {
         self.left_out == 0
     }
@@ -108,10 +108,10 @@ impl Report {
 /// Scans the table, and begins the missing histories.
 ///
 /// # Errors
-/// The message says what could not be read or written. Begun histories stay; run the backfill
-/// again.
+/// When a table cannot be read or written. Histories that were already begun are kept; run the
+/// backfill again to resume.
 pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report> {
-    // Without this check, a whole page of items would be read before the first write fails.
+    // If the table of histories is missing, this check fails before a page of items is read.
     let histories = place.client.describe_table().table_name(&place.history).send().await;
     if let Err(error) = histories
         && is_not_found(&error)
@@ -125,7 +125,7 @@ pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report> {
     let pages = scan.into_paginator().send();
     let items = stream::unfold(pages, async |mut pages| {
         let page = pages.next().await?.context(doing);
-        // One time, taken after the read, serves all items of a page.
+        // All items of a page get the same time, which is taken after the read.
         let now = place.now().await;
         let items = page.map(|page| page.items.unwrap_or_default().into_iter());
         Some((items.map(|items| stream::iter(items.map(move |item| Ok((item, now))))), pages))
@@ -165,10 +165,11 @@ pub(super) fn key_text(keys: &[(String, KeyAttributeType)], item: &Item) -> Stri
     history_key(&key)
 }
 
-/// Begins the history of an item, if it has none. The item had this state at `now`; the time at
-/// which it got this state is unknown.
+/// Begins the history of an item if the item has no history. The item had this state at `now`; the
+/// time at which it got this state is unknown.
 async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outcome> {
-    // The read saves cost, because a cancelled transaction costs as much as a successful one.
+    // This read saves cost, because a cancelled transaction costs as much as a successful
+    // transaction.
     if stored_head(place, &text).await?.is_some() {
         return Ok(Outcome::WasThere);
     }
@@ -200,7 +201,7 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
         }
         if !attempts.after(why).await {
             return Err(Failure::from(error).with(|reason| {
-                format!("cannot begin the history of {text}: {reason}; begun histories stay, run the command again")
+                format!("cannot begin the history of {text}: {reason}; begun histories are kept; run the command again")
             }));
         }
     }

@@ -1,11 +1,11 @@
 //! `weir versions check`: compares every history with its item.
 //!
-//! A history is correct if its versions have no gap, begin where its head says, and end with the version that
+//! A history is correct if its versions have no gap, begin at its head's first number, and end with the version that
 //! the head names. This last version must equal the item, or be a deletion. A quarantined change leaves no
 //! gap in the numbers. The check detects such a change because the fingerprint in the next version differs
 //! from the previous version's item. Expired versions do not count, because TTL deletes in no defined order.
 //! Marks of migrations do not count either. Unreadable histories are reported. Differences are checked again
-//! one by one after a grace period, because the function may be behind. Nothing is written.
+//! one by one after a grace period, because the function may be behind. The check writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,7 +30,8 @@ const HISTORIES_MAX: usize = 5_000_000;
 const NAMED_MAX: usize = 10;
 
 /// The message for a history in which a change is missing.
-const LACKS_CHANGE: &str = "lacks a change: one of its versions was not made from the previous one";
+const LACKS_CHANGE: &str =
+    "lacks a change: a version does not follow directly from the previous one";
 /// The message for a history without the item's initial state.
 const LACKS_BASE: &str =
     "lacks its beginning: the item existed before its first version, and no version has that state";
@@ -49,7 +50,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns true if there is no fault.
+    /// Returns true if the report contains no fault.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.wrong.is_empty()
@@ -80,7 +81,7 @@ impl Report {
     }
 }
 
-/// The facts about one history.
+/// The properties of one history that the check compares.
 #[derive(Debug, Default)]
 pub(super) struct History {
     pub(super) head: Option<Head>,
@@ -91,9 +92,9 @@ pub(super) struct History {
     image: Option<u128>,
     /// The stamp of the highest version, which orders changes in time.
     stamp: Option<Stamp>,
-    /// The message about missing changes, if the versions show that some are missing.
+    /// The message about missing changes, if the versions show that changes are missing.
     lacks: Option<&'static str>,
-    /// The message about an unreadable entry, if there is one.
+    /// The message about an unreadable entry, if the history has an unreadable entry.
     damage: Option<&'static str>,
 }
 
@@ -155,8 +156,8 @@ pub async fn run(place: &Place, grace_seconds: u64) -> Result<Report> {
     Ok(report)
 }
 
-/// Returns what is wrong with a history, with its item, or between both; `None` if they are
-/// correct.
+/// Returns the fault of a history, or the difference between the history and its item; `None` if
+/// both are correct.
 pub(super) fn verdict(
     text: &str,
     history: Option<&History>,
@@ -174,7 +175,7 @@ pub(super) fn verdict(
         (None, Some(_)) => Some("has no history"),
         (Some(_), Some(_)) => Some("differs from its current version in the history"),
         (Some(history), None) if history.image.is_some() => {
-            Some("is gone, but its history has no deletion")
+            Some("was deleted, but its history has no deletion")
         }
         (_, None) => None,
     };
@@ -233,7 +234,7 @@ async fn look(place: &Place) -> Result<Report> {
     Ok(report)
 }
 
-/// Returns what is wrong with a history by itself; `None` if it has no gap.
+/// Returns the gap in a history, without comparing the item; `None` if the history has no gap.
 fn gap(history: &History) -> Option<&'static str> {
     let Some(head) = &history.head else { return Some("has versions but no head") };
     if history.count == 0 || history.highest != head.latest {
@@ -242,7 +243,7 @@ fn gap(history: &History) -> Option<&'static str> {
     if history.highest - history.lowest + 1 != history.count {
         return Some("has a gap between two versions");
     }
-    // Versions before `first` were deleted by number, and those up to `expiring` may have expired.
+    // Versions before `first` were deleted by number; versions up to `expiring` may have expired.
     let begins_at = head.first.max(head.expiring + 1);
     (history.lowest > begins_at).then_some("has no versions at its beginning")
 }
@@ -264,8 +265,8 @@ mod tests {
         for (history, expected) in [
             (history(head(3), 1, 3, 3), None),
             (history(head(9), 7, 9, 3), beheaded),
-            // Versions are removed by number, by age (some still exist), and by both one after the
-            // other.
+            // Versions are removed by number, then by age (some still exist), then first by number and
+            // later by age.
             (history(kept(7, 0), 7, 9, 3), None),
             (history(kept(7, 0), 8, 9, 2), beheaded),
             (history(kept(1, 6), 7, 9, 3), None),
@@ -296,7 +297,7 @@ mod tests {
         assert_eq!(gap(&history), None);
     }
 
-    /// Goal: a change that was put aside is reported missing while the versions around it exist.
+    /// A quarantined change is reported as missing while the versions before and after it exist.
     #[test]
     fn a_change_that_no_version_has_is_missed() {
         let item = |value: u64| Item::new().with("v", Number::from(value));

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 pub struct Difference {
     /// The path of the attribute: names separated by dots.
     pub path: String,
-    /// The earlier value, if there was one.
+    /// The earlier value; `None` if the attribute was added.
     pub from: Option<AttributeValue>,
-    /// The later value, if there is one.
+    /// The later value; `None` if the attribute was removed.
     pub to: Option<AttributeValue>,
 }
 
@@ -42,7 +42,7 @@ impl Difference {
     }
 }
 
-/// Returns the differences, ordered by path. A missing item counts as one without attributes.
+/// Returns the differences, ordered by path. A missing item counts as an item without attributes.
 pub(super) fn between(from: Option<&Item>, to: Option<&Item>) -> Vec<Difference> {
     let mut differences = Vec::new();
     let empty = BTreeMap::new();

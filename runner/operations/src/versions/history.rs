@@ -1,4 +1,4 @@
-//! Histories for programs that show them, such as the console. It prints nothing.
+//! Reads histories for programs that display them, such as the console. The module prints nothing.
 
 use aws_sdk_dynamodb::Client;
 pub use rules::versions::Version;
@@ -13,11 +13,11 @@ use client::item_key;
 pub struct History {
     /// The versions that have not expired, by number.
     pub versions: Vec<Version>,
-    /// The places at which a change is missing, as text for operators.
+    /// The places at which a change is missing, described for operators.
     pub missing: Vec<String>,
 }
 
-/// Returns the default place of the histories of a table.
+/// Returns a table of items with its default table of histories.
 #[must_use]
 pub fn place(client: &Client, endpoint: &str, table: &str) -> Place {
     Place {
@@ -57,17 +57,18 @@ pub async fn some_items(place: &Place, at_most: usize) -> Result<Vec<String>> {
 /// Returns the history of an item; `key` is in plain JSON or DynamoDB JSON.
 ///
 /// # Errors
-/// When the key is malformed, it has no history, or the history cannot be read.
+/// When the key is malformed, the item has no history, or the history cannot be read.
 pub async fn history(place: &Place, key: &str) -> Result<History> {
     let versions = kept(place, &item_key::parse(key)?).await?;
     let missing = missing(&versions);
     Ok(History { versions, missing })
 }
 
-/// Returns the version with a number, or the current one, and the differences between two.
+/// Returns the differences between version `from` and version `to`, or the current version if `to`
+/// is `None`.
 ///
 /// # Errors
-/// When the history has no such version.
+/// When the history does not have one of the versions.
 pub fn difference(history: &History, from: u64, to: Option<u64>) -> Result<Vec<Difference>> {
     let earlier = numbered(&history.versions, Some(from))?;
     let later = numbered(&history.versions, to)?;

@@ -75,7 +75,7 @@ enum VersionsVerb {
         key: String,
         /// The number of the earlier version
         from: u64,
-        /// The number of the later version [default: the current one]
+        /// The number of the later version [default: the current version]
         to: Option<u64>,
     },
     /// Restore an earlier version of an item; the restored item becomes the next version
@@ -109,7 +109,7 @@ enum VersionsVerb {
 /// The selection of one version of an item.
 #[derive(Clone, Debug, Args)]
 struct Which {
-    /// The version with this number [default: the current one]
+    /// The version with this number [default: the current version]
     #[arg(long, value_name = "N", conflicts_with = "as_of")]
     number: Option<u64>,
     /// The last version up to this time: RFC 3339, a day, or seconds since 1970
@@ -125,7 +125,7 @@ pub struct Place {
     pub endpoint: String,
     /// The table whose items have versions.
     pub table: String,
-    /// The table of their histories.
+    /// The table of the items' histories.
     pub history: String,
 }
 
@@ -139,7 +139,7 @@ impl Place {
 /// Runs the verb.
 ///
 /// # Errors
-/// The message says what could not be read or written, and what to do about it.
+/// When a table cannot be read or written, or the request is refused; the message states what to do.
 pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let table = arguments.table.ok_or("--table is missing: name the table of the items")?;
@@ -207,11 +207,11 @@ fn history_of(table: &str) -> String {
     format!("{table}-history")
 }
 
-/// Returns the versions of a key that have not expired. TTL may delete expired ones late.
+/// Returns the versions of a key that have not expired. TTL may delete expired versions late.
 async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>> {
     let now = place.now().await;
     let text = history_key(key);
-    // DynamoDB would reject a key of this length with a less clear message.
+    // For a key that is too long, this check has a clearer message than DynamoDB.
     fits_into_a_version(&text, None)
         .map_err(|refusal| fatal!("this item does not fit into a version: {refusal}"))?;
     let mut versions = reading::versions_of(place, &text).await?;
@@ -238,7 +238,7 @@ fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version> {
     as_of(versions, seconds).map_err(|not_known| match not_known {
         UnknownVersion::BeforeHistory => begins_later(versions, text).into(),
         UnknownVersion::Missing(..) => fatal!(
-            "the item at {text} is unknown: {not_known}; name a version with --number (`weir versions ls`)"
+            "the item's state at {text} is unknown: {not_known}; name a version with --number (`weir versions ls`)"
         ),
     })
 }
@@ -288,7 +288,7 @@ fn row(version: &Version) -> Vec<Value> {
 fn missing(versions: &[Version]) -> Vec<String> {
     let base = versions.first().filter(|version| version.lacks_base());
     let base = base.map(|_| {
-        "no version has the item from before version 1, because it did not fit into a version"
+        "no version has the item's state before version 1, because it did not fit into a version"
             .to_owned()
     });
     let pairs = versions.iter().zip(versions.iter().skip(1)).filter(|(before, version)| {
@@ -305,7 +305,7 @@ fn missing(versions: &[Version]) -> Vec<String> {
     base.into_iter().chain(between).collect()
 }
 
-/// Shows all histories, including those with unreadable heads.
+/// Shows all histories, including histories with unreadable heads.
 async fn list_histories(place: &Place, output: Output) -> Result<Exit> {
     let mut damaged = 0;
     let mut rows = Vec::new();
@@ -362,7 +362,7 @@ mod tests {
         let said =
             missing(&[version(1, 1, 2), version(2, 2, 3), version(3, 4, 5), version(5, 1, 1)]);
         assert_eq!(said.len(), 2, "{said:?}");
-        assert!(said[0].starts_with("no version has the item from before version 1"), "{said:?}");
+        assert!(said[0].starts_with("no version has the item's state"), "{said:?}");
         assert!(said[1].starts_with("between versions 2 and 3 a change"), "{said:?}");
     }
 
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(
             super::choose(&broken, &which).map(|version| version.number),
             Err(fatal!(
-                "the item at 1700000004 is unknown: versions 4 to 4 are missing, and one of them may have been current at the requested time; name a version with --number (`weir versions ls`)"
+                "the item's state at 1700000004 is unknown: versions 4 to 4 are missing, and one of them may have been current at the requested time; name a version with --number (`weir versions ls`)"
             ))
         );
     }

@@ -1,6 +1,6 @@
-//! Reads a table of histories: one history, all heads, or everything.
+//! Reads a table of histories: one history, all heads, or all entries.
 //!
-//! Reads are strongly consistent; nothing is written.
+//! Reads are strongly consistent. This module writes nothing.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use client::attribute::{from_sdk_item, to_sdk_item};
 use client::failure::{Context, Failure, Result, fatal};
 use client::sdk_error::is_not_found;
 
-/// Maximum bytes of images of one history in memory.
+/// Maximum total size in bytes of the images of one history in memory.
 const HISTORY_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// An entry of a table of histories.
@@ -44,7 +44,8 @@ pub async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version>> {
     stored.map_err(|error| failed(place, fatal!("history of {item}: {error}")))
 }
 
-/// Returns all versions of an item, ordered by number, or why one is unreadable.
+/// Returns all versions of an item, ordered by number. The inner error is the reason why a version
+/// is unreadable.
 ///
 /// # Errors
 /// When the versions cannot be read, or do not fit into memory.
@@ -75,7 +76,8 @@ pub(super) async fn stored_versions(
         if bytes > HISTORY_BYTES_MAX {
             return Err(fatal!("the history has more than {HISTORY_BYTES_MAX} bytes"));
         }
-        // A stub without a stamp is left if TTL deletes a version before its expiry is set.
+        // If TTL deletes a version before the function sets its expiry, an incomplete item without a
+        // stamp is left.
         if item.contains_key("stamp") {
             match Version::from_item(&item) {
                 Ok(version) => versions.push(version),
@@ -137,7 +139,7 @@ async fn each_found(
     Ok(())
 }
 
-/// Returns the head of an item's history as it is stored; `None` if there is none.
+/// Returns the head of an item's history as it is stored; `None` if the history has no head.
 ///
 /// # Errors
 /// When the table cannot be read.
@@ -152,7 +154,7 @@ pub(super) async fn stored_head(place: &Place, item: &str) -> Result<Option<Item
     answer.item.map(from_sdk_item).transpose().map_err(|failure| failed(place, failure))
 }
 
-/// Returns an item of the versioned table, as it is now.
+/// Returns the current state of an item of the versioned table.
 ///
 /// # Errors
 /// When the table cannot be read.

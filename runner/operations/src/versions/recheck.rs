@@ -1,8 +1,9 @@
 //! Re-checks, one by one, the histories that seemed wrong.
 //!
 //! In a large table, the scans of histories and of items are minutes apart, so an item that changes
-//! often seems to differ. Here the history and the item are read right after each other, and agree
-//! soon if the function keeps up. One agreement is enough, because a wrong history never agrees.
+//! often seems to differ. The re-check reads the history and the item in immediate succession. They
+//! match soon if the function keeps up. One match is sufficient, because a wrong history never
+//! matches.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,8 +24,8 @@ use client::failure::{Failure, Result};
 pub(super) const HISTORIES_MAX: usize = 1_000;
 /// Maximum number of checks of one history.
 const LOOKS_MAX: usize = 5;
-/// The longest pause between two checks of a history. A function applies a change in a small part
-/// of this time.
+/// The longest pause between two checks of a history. A function usually applies a change in a
+/// fraction of this time.
 const PAUSE_MAX: Duration = Duration::from_millis(300);
 /// Number of concurrent checks.
 const LOOKERS: usize = 16;
@@ -57,7 +58,8 @@ pub(super) async fn retain_wrong(
     Ok(left.into_iter().flatten().collect())
 }
 
-/// Returns what is wrong with one history; `None` if it is correct. Reads are strongly consistent.
+/// Returns the fault of one history; `None` if the history is correct. Reads are strongly
+/// consistent.
 async fn check_history(place: &Place, text: &str, now: u64) -> Result<Option<&'static str>> {
     // DynamoDB would reject the read of a key that is too long for any history.
     let history = match fits_into_a_version(text, None) {
@@ -69,7 +71,7 @@ async fn check_history(place: &Place, text: &str, now: u64) -> Result<Option<&'s
     Ok(verdict(text, history.as_ref(), item.as_ref()))
 }
 
-/// Reads the history under a key, if there is one.
+/// Reads the history under a key; `None` if the key has no history.
 async fn history_of(place: &Place, text: &str, now: u64) -> Result<Option<History>> {
     let head = stored_head(place, text).await?;
     let Ok(head) = head.as_ref().map(Head::from_item).transpose() else {

@@ -6,7 +6,7 @@
 //! concurrently; the history keeps them in a separate version.
 //!
 //! The marks of a migration are not part of an item: they are neither compared nor restored. A
-//! version with an expired time to live is refused, because TTL would delete the item at once.
+//! version with an expired time to live is refused, because TTL would soon delete the item again.
 
 use model::{AttributeValue, Item, json};
 use rules::marks::without_marks;
@@ -66,7 +66,7 @@ pub(super) async fn run(
     if let Some(image) = &wanted {
         check_expiry(place, image).await?;
     }
-    // A missing item has no key attribute, so one absent key attribute is enough.
+    // A missing item has no attributes, so the condition needs only one absent key attribute.
     let attribute = key.keys().next().map_or("", String::as_str);
     let unchanged = Unchanged::of(attribute, item.as_ref(), wanted.as_ref());
     let unchanged = unchanged.map_err(|attributes| {
@@ -88,12 +88,12 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
-/// Refuses to restore an item that TTL would delete at once.
+/// Refuses to restore an item whose time to live is in the past, because TTL would soon delete it.
 async fn check_expiry(place: &Place, image: &Item) -> Result<()> {
     let Some(name) = ttl_attribute(&place.client, &place.table).await? else { return Ok(()) };
     match is_over(image.get(&name), place.now().await) {
         true => Err(refused!(
-            "refused: the version's `{name}` is in the past, so TTL would delete the item at once; add `--without {name}`, and set a new `{name}` afterwards if the item should expire"
+            "refused: the version's `{name}` is in the past, so TTL would soon delete the item again; add `--without {name}`, and set a new `{name}` afterwards if the item should expire"
         )),
         false => Ok(()),
     }
@@ -168,8 +168,8 @@ mod tests {
             expires_at: None,
             previous_fingerprint: None,
         };
-        // An ended migration and the fan-out have marked the older item. A running migration
-        // touches the current one.
+        // An ended migration and the fan-out have marked the older item. A running migration has
+        // touched the current item.
         let origin = r#"{"S":"o"}"#.to_owned();
         let from = Mark { origin, stamp: Stamp::lowest(), hops: 1 }.text();
         let older = film(2013).with(TOUCH, "old").with(&mark_attribute("r"), from);

@@ -76,7 +76,7 @@ async fn a_history_begins_when_a_back_fill_saw_the_item() {
     }
 }
 
-/// The base was written by an earlier version, or its time is known only from the first change.
+/// A base has no time if an earlier release wrote it, or if it comes from the first change.
 #[tokio::test]
 async fn a_base_without_a_time_is_restored_by_its_number_only() {
     let store = TestStore::open().await;
@@ -111,13 +111,13 @@ async fn a_history_without_its_beginning_is_wrong() {
     delete.key("version", SdkValue::S("v0000000001".to_owned())).send().await.unwrap();
     let wrong = check::run(&place, 0).await.unwrap().wrong;
     assert_eq!(wrong, [(item.clone(), "has no versions at its beginning")].into());
-    // The head is that of a history whose base was pruned because of newer versions.
+    // This head belongs to a history whose base was pruned because of newer versions.
     write(Head { latest: 2, first: 2, ..Head::of_base() }.to_item(&item)).await;
     assert!(check::run(&place, 0).await.unwrap().is_clean());
 }
 
-/// Goal: an item that differed from its history in two scans is correct if both agree once when
-/// read right after each other.
+/// An item that differed from its history in two scans counts as correct if both match once when
+/// they are read in immediate succession.
 #[tokio::test]
 async fn suspicious_histories_are_checked_individually() {
     let store = TestStore::open().await;
@@ -130,7 +130,10 @@ async fn suspicious_histories_are_checked_individually() {
     assert!(looked().await.is_empty());
     let delete = place.client.delete_item().table_name(&place.table);
     delete.key("p", SdkValue::S("Rush".to_owned())).send().await.unwrap();
-    assert_eq!(looked().await, [(item.clone(), "is gone, but its history has no deletion")].into());
+    assert_eq!(
+        looked().await,
+        [(item.clone(), "was deleted, but its history has no deletion")].into()
+    );
 }
 
 #[tokio::test]
@@ -176,7 +179,7 @@ async fn a_base_that_is_refused_for_its_size_is_named_and_left_out() {
     assert_eq!(wrong, [(large, "has no history")].into());
 }
 
-/// Neither fault prevents the comparison of the other histories.
+/// An unreadable head and a too long key do not prevent the comparison of the other histories.
 #[tokio::test]
 async fn a_head_that_cannot_be_read_and_a_key_that_is_too_long_are_findings() {
     let store = TestStore::open().await;

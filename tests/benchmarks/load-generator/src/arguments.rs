@@ -1,4 +1,4 @@
-//! The flags of the tool.
+//! The command-line flags of the tool.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,9 @@
-//! Ceilings, the upper bounds of a store: an HTTP server that only answers, and one that makes each
-//! request durable in one or three logs without storing items.
+//! Ceilings, the upper bounds of a store's throughput: an HTTP server that only answers, and an
+//! HTTP server that makes each request durable in one or three logs without storing items.
 //!
-//! Both use the store's HTTP library; the second also its log, with one sync per group and log.
-//! Each is a process of its own, so that its CPU time can be read like a store's.
+//! Both servers use the store's HTTP library. The second server also uses the store's log, with one
+//! sync per group and log. Each server is a separate process, so that its CPU time can be measured
+//! like a store's.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -35,7 +36,7 @@ use crate::output::{print, say};
 /// The kind of a ceiling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Ceiling {
-    /// Answers 300 bytes at once
+    /// Answers immediately with 300 bytes
     Echo,
     /// Answers when the request is durable in one log
     #[value(name = "log-1")]
@@ -67,26 +68,29 @@ impl Ceiling {
     }
 }
 
-/// Size of the echo's answer.
+/// The size of the echo's answer in bytes.
 const ECHO_BYTES: usize = 300;
-/// Requests are a few hundred bytes.
+/// The maximum size of a request's body. Requests have a few hundred bytes.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
-/// Bound of connections, waiting requests and requests in one group, as in the store.
+/// The maximum number of connections, of waiting requests, and of requests in one group, as in the
+/// store.
 const CONNECTIONS_MAX: usize = 1024;
 const WAITING_MAX: usize = 4096;
 const GROUP_MAX: usize = 1024;
-/// Entries that a log keeps: about one segment, so that files are reused as in the store.
+/// The number of entries that a log keeps: about one segment, so that files are reused as in the
+/// store.
 const ENTRIES_KEPT: u64 = 100_000;
-/// Time-out for the start of a ceiling's process.
+/// The time-out for the start of a ceiling's process.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A ceiling's process, which ends when this is dropped.
+/// A ceiling's process, which ends when this value is dropped.
 pub(crate) struct CeilingProcess {
-    /// Its address.
+    /// The address of the process.
     pub(crate) endpoint: Endpoint,
-    /// Its process.
+    /// The id of the process.
     pub(crate) pid: u32,
-    /// The process also ends at the end of its standard input, in case this process is killed.
+    /// The child process. It also ends at the end of its standard input, so that it ends if this
+    /// process is killed.
     _child: Child,
 }
 
@@ -94,7 +98,7 @@ impl CeilingProcess {
     /// Starts this program as a ceiling, with its logs below `folder`.
     ///
     /// # Errors
-    /// When it does not report its address in time.
+    /// When the ceiling does not report its address in time.
     pub(crate) async fn start(ceiling: Ceiling, folder: &Path) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["--serve-ceiling", ceiling.name(), "--folder"])
@@ -118,7 +122,7 @@ impl CeilingProcess {
 /// output.
 ///
 /// # Errors
-/// When it cannot listen or create its logs.
+/// When the ceiling cannot listen or create its logs.
 pub(crate) async fn serve(ceiling: Ceiling, folder: &Path) -> Result<()> {
     let syncs = Arc::new(AtomicU64::new(0));
     let commits = match ceiling.log_count() {
@@ -131,11 +135,11 @@ pub(crate) async fn serve(ceiling: Ceiling, folder: &Path) -> Result<()> {
     let accepting = tokio::spawn(accept(listener, Arc::new(answers)));
     let (ended, end) = oneshot::channel();
     spawn_thread("input", move || {
-        // Only the end of the input matters: the parent writes nothing.
+        // Only the end of the input matters, because the parent writes nothing.
         let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0; 1]);
         let _ = ended.send(());
     })?;
-    // A failed input thread is an end too.
+    // A failure of the input thread also counts as the end.
     let _ = end.await;
     accepting.abort();
     Ok(())
@@ -154,7 +158,7 @@ async fn accept(listener: TcpListener, answers: Arc<Answers>) {
 }
 
 async fn serve_connection(stream: TcpStream, answers: Arc<Answers>) {
-    // The connection also works without TCP_NODELAY, only slower.
+    // Without TCP_NODELAY, the connection works but is slower.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let answers = Arc::clone(&answers);
@@ -204,7 +208,7 @@ fn failure() -> Response<Full<Bytes>> {
     response
 }
 
-/// One log on a thread of its own.
+/// A log with its own thread.
 struct LogThread {
     groups: SyncSender<Arc<Vec<Entry>>>,
     durable: Receiver<()>,
@@ -232,8 +236,8 @@ fn spawn_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
     Ok(())
 }
 
-/// Collects waiting requests, appends them to every log, and answers when all have synced. Ends
-/// when a log fails or all senders are dropped.
+/// Collects waiting requests, appends them to every log, and answers when all logs have synced.
+/// Ends when a log fails or all senders are dropped.
 fn commit_groups(mut waiting: mpsc::Receiver<Commit>, logs: &[LogThread], syncs: &AtomicU64) {
     let mut index = 1;
     while let Some(first) = waiting.blocking_recv() {

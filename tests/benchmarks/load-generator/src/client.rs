@@ -1,7 +1,7 @@
 //! One keep-alive connection: sends a request and waits for its answer.
 //!
-//! hyper's connection without a pool or a task of its own. The caller's task drives it, because a
-//! wake-up between two tasks per request costs more than the request.
+//! It uses hyper's connection without a pool and without its own task. The caller's task drives the
+//! connection, because a wake-up between two tasks would cost more than the request.
 
 use std::error::Error;
 use std::fmt;
@@ -43,21 +43,21 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A whole answer.
+/// A complete answer.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
 }
 
-/// A connection that carries one request at a time.
+/// A connection for one request at a time.
 pub(crate) struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
-    /// None once the connection has ended.
+    /// The driver of the connection; `None` after the connection has ended.
     driver: Option<http1::Connection<TokioIo<TcpStream>, Full<Bytes>>>,
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to a server.
     ///
     /// # Errors
     /// When nothing listens at the address.
@@ -77,7 +77,7 @@ impl Connection {
     /// Sends a request and waits for its answer.
     ///
     /// # Errors
-    /// When the connection breaks; the server may have carried out the request.
+    /// When the connection breaks. The server may have executed the request.
     pub(crate) async fn exchange(
         &mut self,
         request: Request<Full<Bytes>>,
@@ -96,7 +96,7 @@ impl Connection {
                 _ = open => *driver = None,
             }
         }
-        // The connection has ended: the answer has arrived, or never will.
+        // The connection has ended, so the answer has arrived or never will.
         answer.await
     }
 }

@@ -2,5 +2,5 @@
 
 use std::error::Error;
 
-/// The result of a step of the tool; an error is only printed.
+/// The result of a step of the tool. Its error is only printed.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -1,6 +1,6 @@
-//! The tables of a run: creates, fills, sums and deletes them.
+//! The tables of a run, which are created, filled, summed and deleted.
 //!
-//! Their names are new for each run, so that no other table is changed. Nothing is measured here.
+//! Each run uses new table names, so that no other table is changed. This module measures nothing.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,9 +12,9 @@ use crate::error::Result;
 use crate::request::{self, BATCH_ITEMS, Request, SLOTS};
 use crate::workload::{self, Follower, Operation, Tables};
 
-/// Time-out of one request.
+/// The time-out of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Pause between two checks of a table that is not ready.
+/// The pause between two checks of a table that is not ready.
 const READY_PAUSE: Duration = Duration::from_millis(200);
 const READY_CHECKS_MAX: u32 = 300;
 
@@ -26,7 +26,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Connects, and chooses the tables' names.
+    /// Connects to the endpoint, and chooses the tables' names.
     ///
     /// # Errors
     /// When the endpoint does not respond.
@@ -48,7 +48,7 @@ impl Fixture {
     /// Creates the tables and fills them.
     ///
     /// # Errors
-    /// When the store refuses something.
+    /// When the store rejects a request.
     pub(crate) async fn load(&mut self, with: &[Follower]) -> Result<()> {
         let tables = self.tables.clone();
         let has_stream = with.contains(&Follower::Stream);
@@ -97,10 +97,10 @@ impl Fixture {
         Err(format!("table `{table}` did not become ACTIVE within 60 s").into())
     }
 
-    /// Returns the sum over all slots, read consistently.
+    /// Returns the sum over all slots, from consistent reads.
     ///
     /// # Errors
-    /// When a slot cannot be read or holds no whole number.
+    /// When a slot cannot be read or does not contain a whole number.
     pub(crate) async fn sum_slots(&mut self) -> Result<u64> {
         self.reconnect().await?;
         let mut get = self.request("GetItem", &request::slot_body(&self.tables.votes))?;
@@ -120,7 +120,7 @@ impl Fixture {
     /// Deletes the tables.
     ///
     /// # Errors
-    /// When one of them cannot be deleted; the others are deleted nevertheless.
+    /// When a table cannot be deleted. The other tables are deleted nevertheless.
     pub(crate) async fn remove(&mut self) -> Result<()> {
         self.reconnect().await?;
         let mut removed = Ok(());
@@ -131,8 +131,8 @@ impl Fixture {
         removed
     }
 
-    /// Reconnects: an answer may be outstanding on the old connection, or the server has closed it
-    /// because it was idle during a measurement.
+    /// Reconnects. The old connection may have an outstanding answer, or the server may have closed
+    /// it because it was idle during a measurement.
     async fn reconnect(&mut self) -> Result<()> {
         self.connection = Connection::open(&self.endpoint).await?;
         Ok(())

@@ -1,9 +1,9 @@
-//! Measures a DynamoDB endpoint, and compares it with the upper bounds of this machine.
+//! A tool that measures a DynamoDB endpoint, and compares it with the upper bounds of this machine.
 //!
-//! A tool for this project's developers, which is not shipped. `client` and `request` send requests
-//! at low cost; `workload` defines them; `measurement` sends them in a closed loop; `ceiling` is
-//! the comparison. The tool verifies only the sum of the counter. How to read the figures:
-//! `docs/development/benchmarks.md`.
+//! The tool is for this project's developers and is not shipped. `client` and `request` send
+//! requests at low cost; `workload` defines them; `measurement` sends them in a closed loop;
+//! `ceiling` is the comparison. The tool verifies only the sum of the counter.
+//! `docs/development/benchmarks.md` explains the results.
 
 mod arguments;
 mod ceiling;
@@ -34,7 +34,7 @@ use crate::output::{print, say};
 use crate::report::{Row, STORE, SumCheck};
 use crate::workload::{Operation, Tables};
 
-/// The allocator of the store and the functions, so that a ceiling is comparable.
+/// The same allocator as in the store and the functions, so that a ceiling is comparable.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -63,7 +63,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
     let mut run = Run { arguments, folder, rows: Vec::new(), sum: SumCheck::default() };
     let Some(endpoint) = &arguments.endpoint else { return run.measure(None).await };
     let mut fixture = Fixture::open(endpoint.clone(), arguments).await?;
-    // The tables are deleted whether or not the measurement succeeds.
+    // The tables are deleted even if the measurement fails.
     let measured = match fixture.load(&arguments.with).await {
         Ok(()) => run.measure(Some(&mut fixture)).await,
         Err(error) => Err(format!("cannot load the tables: {error}").into()),
@@ -82,7 +82,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Measures every operation for each number of connections, and the ceilings right after them,
-    /// so that compared figures are from the same minute.
+    /// so that compared results are from the same minute.
     async fn measure(&mut self, mut fixture: Option<&mut Fixture>) -> Result<()> {
         let arguments = self.arguments;
         for connections in &arguments.connections {

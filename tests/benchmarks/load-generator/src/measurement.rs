@@ -1,8 +1,8 @@
-//! One measurement: connections send one operation in a closed loop, each as soon as its last
-//! request was answered.
+//! One measurement: connections send one operation in a closed loop. Each connection sends a
+//! request as soon as its previous request was answered.
 //!
-//! One thread generates the load, so that its cost is that of one event loop. It neither creates
-//! tables nor prints.
+//! One thread generates the load, so that the cost is only one event loop. This module neither
+//! creates tables nor prints.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,15 +18,16 @@ use crate::process::{self, Usage};
 use crate::request::Request;
 use crate::workload::{self, Draw, Operation, Tables};
 
-/// Significant decimal digits of latencies.
+/// The number of significant decimal digits of latencies.
 const DIGITS: u8 = 3;
-/// Time-out for answers that are outstanding at the end.
+/// The time-out for answers that are outstanding at the end.
 const GRACE: Duration = Duration::from_secs(20);
-/// Failed connections after which a connection stops: the server is not coming back.
+/// The number of failed attempts to connect after which a connection stops, because the server is
+/// probably down.
 const RECONNECTS_MAX: u32 = 50;
-/// Pause before a reconnect.
+/// The pause before a reconnect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
-/// Upper bound of an error's text in characters.
+/// The maximum length of an error message in characters.
 const ERROR_CHARACTERS_MAX: usize = 300;
 
 /// The parameters of a measurement.
@@ -38,7 +39,7 @@ pub(crate) struct Plan {
     pub(crate) connections: u32,
     pub(crate) warm_up: Duration,
     pub(crate) duration: Duration,
-    /// The server's process ids, if their CPU time is to be read.
+    /// The ids of the server's processes whose CPU time is measured; empty if it is not measured.
     pub(crate) server_pids: Vec<u32>,
 }
 
@@ -47,13 +48,13 @@ pub(crate) struct Plan {
 pub(crate) struct Outcome {
     /// Latencies of successful requests, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
-    /// Requests that failed, or whose outcome is unknown.
+    /// The number of requests that failed or whose outcome is unknown.
     pub(crate) errors: u64,
-    /// Acknowledged requests of the whole run including the warm-up.
+    /// The number of acknowledged requests of the entire run, including the warm-up.
     pub(crate) acknowledged: u64,
-    /// Requests of the whole run including the warm-up whose outcome is unknown.
+    /// The number of requests with an unknown outcome in the entire run, including the warm-up.
     pub(crate) unknown: u64,
-    /// The first error's text.
+    /// The message of the first error.
     pub(crate) first_error: Option<String>,
     /// CPU time of the server's processes during the measurement, and their memory at the end.
     pub(crate) server: Option<Usage>,
@@ -84,7 +85,7 @@ impl Outcome {
     }
 }
 
-/// Runs the measurement. Takes the warm-up, the duration, and at most [`GRACE`].
+/// Runs the measurement. The run lasts for the warm-up, the duration, and at most [`GRACE`].
 ///
 /// # Errors
 /// When the load cannot be generated or the server's processes cannot be read.
@@ -123,7 +124,7 @@ fn generate(plan: &Plan, began: Instant) -> Result<Outcome> {
         .build()
         .map_err(|error| format!("cannot start the load generator: {error}"))?;
     let outcome = Rc::new(RefCell::new(Outcome::new()?));
-    // Built before any is sent, so that it cannot fail later.
+    // The request is built before the first one is sent, so that building cannot fail later.
     let request = plan.tables.request(&plan.endpoint.authority, plan.operation)?;
     let end = began + plan.warm_up + plan.duration + GRACE;
     let local = tokio::task::LocalSet::new();

@@ -1,4 +1,4 @@
-//! Prints results to standard output, everything else to standard error.
+//! Output of results to standard output, and of all other messages to standard error.
 
 use std::io::{self, Write as _};
 
@@ -9,6 +9,6 @@ pub(crate) fn print(line: &str) -> io::Result<()> {
 
 /// Writes a line to standard error.
 pub(crate) fn say(line: &str) {
-    // There is nowhere to report a failure.
+    // A failure cannot be reported anywhere else.
     let _ = writeln!(io::stderr(), "{line}");
 }

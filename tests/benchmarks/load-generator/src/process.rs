@@ -1,4 +1,4 @@
-//! CPU time and memory of processes, from Linux's `/proc`.
+//! The CPU time and memory of processes, from `/proc` on Linux.
 //!
 //! Other systems are not supported.
 
@@ -13,16 +13,17 @@ const TICK_MICROS: u64 = 10_000;
 /// The sum of the resources used by some processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// User and system time since their start, in microseconds, in steps of 10 ms each.
+    /// The user and system time of the processes since their start, in microseconds, with a
+    /// resolution of 10 ms.
     pub(crate) cpu_micros: u64,
-    /// Resident memory now, in bytes.
+    /// The current resident memory in bytes.
     pub(crate) resident_bytes: u64,
 }
 
-/// Reads the resources that these processes have used so far.
+/// Reads the resources that these processes have used since their start.
 ///
 /// # Errors
-/// When one of them does not exist, or the system has no `/proc`.
+/// When a process does not exist, or the system has no `/proc`.
 pub(crate) fn read_usage(pids: &[u32]) -> Result<Usage> {
     let mut sum = Usage::default();
     for pid in pids {

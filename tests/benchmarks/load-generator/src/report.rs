@@ -1,4 +1,4 @@
-//! Formats results as lines of tab-separated values, and computes ratios between rows of one run.
+//! Formatting of results as lines of tab-separated values, and ratios between rows of one run.
 
 use crate::measurement::Outcome;
 
@@ -11,7 +11,7 @@ pub(crate) struct Row {
     pub(crate) connections: u32,
     pub(crate) requests: u64,
     pub(crate) requests_per_second: f64,
-    /// Latencies in microseconds.
+    /// The median latency in microseconds.
     pub(crate) p50_micros: f64,
     pub(crate) p99_micros: f64,
     pub(crate) max_micros: f64,
@@ -31,7 +31,7 @@ fn real(number: u64) -> f64 {
     number as f64
 }
 
-/// Returns one count divided by another, which is not 0.
+/// Returns `count` divided by `by`, which must not be 0.
 pub(crate) fn ratio(count: u64, by: u64) -> f64 {
     real(count) / real(by)
 }
@@ -65,7 +65,7 @@ impl Row {
         }
     }
 
-    /// Returns the row's line, with the cells of [`HEADER`].
+    /// Returns the row as a line, with the columns of [`HEADER`].
     pub(crate) fn line(&self) -> String {
         let known =
             |number: Option<f64>| number.map_or(String::new(), |value| format!("{value:.1}"));
@@ -91,18 +91,19 @@ impl Row {
 /// The header line.
 pub(crate) const HEADER: &str = "target\toperation\tconnections\trequests\treq_s\tp50_us\tp99_us\tmax_us\terrors\tcpu_us_req\trss_mib\treq_sync";
 
-/// The check after the updates: the increase of the slots.
+/// The check of the counter after the updates: compares the increase of the slots with the number
+/// of updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SumCheck {
     pub(crate) acknowledged: u64,
-    /// Updates whose outcome is unknown.
+    /// The number of updates whose outcome is unknown.
     pub(crate) unknown: u64,
     pub(crate) sum: u64,
 }
 
 impl SumCheck {
-    /// Returns whether every acknowledged update was counted once, and besides these only unknown
-    /// ones.
+    /// Returns whether the increase contains every acknowledged update once, and in addition at
+    /// most the updates of unknown outcome.
     pub(crate) fn holds(self) -> bool {
         let most = self.acknowledged.saturating_add(self.unknown);
         (self.acknowledged..=most).contains(&self.sum)

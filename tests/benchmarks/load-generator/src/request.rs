@@ -1,7 +1,7 @@
-//! Requests that are built once; only digits in their bodies change from one to the next.
+//! Requests that are built once. Only digits in their bodies change from one request to the next.
 //!
-//! Bodies are DynamoDB's JSON protocol. The signature is a placeholder: a store without
-//! `--access-keys` accepts it, AWS does not.
+//! Bodies follow DynamoDB's JSON protocol. The signature is a placeholder: a store without
+//! `--access-keys` accepts it, but AWS rejects it.
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, InvalidHeaderValue};
@@ -9,20 +9,20 @@ use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-/// Size of an item by DynamoDB's rule: names and values.
+/// The size of an item in bytes, as DynamoDB counts it: names and values.
 const ITEM_BYTES: usize = 300;
-/// Digits of a key.
+/// The number of digits of a key.
 const KEY_DIGITS: usize = 9;
-/// Placeholder for a key's number in a body. No other part of a body has these characters.
+/// The placeholder for a key's number in a body. No other part of a body contains these characters.
 const KEY_MARK: &str = "@@@@@@@@@";
-/// Digits of the attribute that differs in each version of an item.
+/// The number of digits of the attribute that differs in each version of an item.
 const VERSION_DIGITS: usize = 12;
-/// Placeholder for the version in a body. The value begins with 1, because stores drop leading
+/// The placeholder for the version in a body. The value begins with 1, because stores drop leading
 /// zeros of numbers.
 const VERSION_MARK: &str = "~~~~~~~~~~~~";
-/// Items of one BatchWriteItem request: DynamoDB's maximum.
+/// The number of items in one BatchWriteItem request: DynamoDB's maximum.
 pub(crate) const BATCH_ITEMS: u64 = 25;
-/// Slots of the sharded counter.
+/// The number of slots of the sharded counter.
 pub(crate) const SLOTS: u64 = 20;
 
 const PLACEHOLDER: &str = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/dynamodb/aws4_request, \
@@ -69,7 +69,7 @@ impl Request {
         request
     }
 
-    /// Sets the keys, one per position in order, and sets every version to `version`.
+    /// Sets the keys in the order of their positions, and sets every version to `version`.
     pub(crate) fn set(&mut self, keys: impl IntoIterator<Item = u64>, version: u64) {
         for (place, key) in self.keys.iter().zip(keys) {
             write_digits(self.body.get_mut(*place..*place + KEY_DIGITS), key);
@@ -88,7 +88,7 @@ fn places(bytes: &[u8], mark: &str) -> Vec<usize> {
     windows.filter(|(_, window)| *window == mark.as_bytes()).map(|(place, _)| place).collect()
 }
 
-/// Writes the last decimal digits of a number, as many as fit.
+/// Writes the last decimal digits of a number, as many as fit into `room`.
 fn write_digits(room: Option<&mut [u8]>, mut number: u64) {
     for digit in room.unwrap_or_default().iter_mut().rev() {
         *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
@@ -98,7 +98,7 @@ fn write_digits(room: Option<&mut [u8]>, mut number: u64) {
 
 /// Returns an item of [`ITEM_BYTES`]: with the keys `k…` and `s`, or `p…` in a queried partition.
 fn item(partition: &str, sort: &str) -> Value {
-    // The size of the other names and values: the number takes 1 + 12/2 bytes.
+    // The size of the other names and values. The number takes 1 + 12/2 bytes.
     let taken = 2 + partition.len() + 2 + sort.len() + 7 + 7 + 5;
     json!({
         "pk": {"S": partition},
@@ -112,20 +112,20 @@ fn loose_key() -> (String, &'static str) {
     (format!("k{KEY_MARK}"), "s")
 }
 
-/// Returns the PutItem of one single item.
+/// Returns the body of a PutItem of one single item.
 pub(crate) fn put_body(table: &str) -> Value {
     let (partition, sort) = loose_key();
     json!({"TableName": table, "Item": item(&partition, sort)})
 }
 
-/// Returns the GetItem of one single item, strongly consistent.
+/// Returns the body of a strongly consistent GetItem of one single item.
 pub(crate) fn get_body(table: &str) -> Value {
     let (partition, sort) = loose_key();
     let key = json!({"pk": {"S": partition}, "sk": {"S": sort}});
     json!({"TableName": table, "Key": key, "ConsistentRead": true})
 }
 
-/// Returns the BatchWriteItem of 25 single items.
+/// Returns the body of a BatchWriteItem of 25 single items.
 pub(crate) fn batch_body(table: &str) -> Value {
     let (partition, sort) = loose_key();
     let put = json!({"PutRequest": {"Item": item(&partition, sort)}});
@@ -133,7 +133,8 @@ pub(crate) fn batch_body(table: &str) -> Value {
     json!({"RequestItems": {table: puts}})
 }
 
-/// Returns the BatchWriteItem of the 25 items from `first` (0 or 25) of one queried partition.
+/// Returns the body of a BatchWriteItem of the 25 items from `first` on (0 or 25) in one queried
+/// partition.
 pub(crate) fn partition_body(table: &str, first: u64) -> Value {
     let partition = format!("p{KEY_MARK}");
     let put = |sort| json!({"PutRequest": {"Item": item(&partition, &format!("{sort:04}"))}});
@@ -141,7 +142,7 @@ pub(crate) fn partition_body(table: &str, first: u64) -> Value {
     json!({"RequestItems": {table: puts}})
 }
 
-/// Returns the Query of all 50 items of one partition.
+/// Returns the body of a Query of all 50 items of one partition.
 pub(crate) fn query_body(table: &str) -> Value {
     json!({
         "TableName": table,
@@ -150,7 +151,7 @@ pub(crate) fn query_body(table: &str) -> Value {
     })
 }
 
-/// Returns the UpdateItem that adds 1 to a slot.
+/// Returns the body of an UpdateItem that adds 1 to a slot.
 pub(crate) fn update_body(table: &str) -> Value {
     json!({
         "TableName": table,
@@ -160,14 +161,14 @@ pub(crate) fn update_body(table: &str) -> Value {
     })
 }
 
-/// Returns the GetItem of a slot, strongly consistent.
+/// Returns the body of a strongly consistent GetItem of a slot.
 pub(crate) fn slot_body(table: &str) -> Value {
     let key = json!({"pk": {"S": format!("slot{KEY_MARK}")}});
     json!({"TableName": table, "Key": key, "ConsistentRead": true})
 }
 
-/// Returns the CreateTable of the items. The index, if any, has a sort key that each put changes,
-/// so that a put removes an entry and adds one.
+/// Returns the body of the CreateTable for the items. The index, if any, has a sort key that each
+/// put changes, so that a put removes an index entry and adds another.
 pub(crate) fn create_items_body(table: &str, has_index: bool, has_stream: bool) -> Value {
     let mut definitions = vec![definition("pk", "S"), definition("sk", "S")];
     let mut body = create_body(table, &json!([hash("pk"), range("sk")]), has_stream);
@@ -187,7 +188,7 @@ pub(crate) fn create_items_body(table: &str, has_index: bool, has_stream: bool) 
     body
 }
 
-/// Returns the CreateTable of the slots.
+/// Returns the body of the CreateTable for the slots.
 pub(crate) fn create_slots_body(table: &str, has_stream: bool) -> Value {
     let mut body = create_body(table, &json!([hash("pk")]), has_stream);
     set(&mut body, "AttributeDefinitions", json!([definition("pk", "S")]));

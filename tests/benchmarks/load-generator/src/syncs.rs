@@ -1,6 +1,6 @@
-//! Reads how often a server has synced each of its logs, which ceilings and `local-store` report.
+//! Reads of the number of syncs of a server's logs, which ceilings and `local-store` report.
 //!
-//! Uses a connection of its own, before and after the measurement.
+//! The reads use a separate connection, before and after the measurement.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +20,16 @@ async fn ask(endpoint: &Endpoint, path: &str) -> Result<Bytes> {
     Ok(answer.body)
 }
 
-/// Returns how often a ceiling has synced each of its logs.
+/// Returns the number of syncs of each log of a ceiling.
 ///
 /// # Errors
-/// When it does not answer with a number.
+/// When the ceiling does not answer with a number.
 pub(crate) async fn of_ceiling(endpoint: &Endpoint) -> Result<u64> {
     Ok(std::str::from_utf8(&ask(endpoint, "/").await?)?.parse()?)
 }
 
-/// Returns how often a store has synced each of its logs on average; `None` for a server without
-/// such a status.
+/// Returns the mean number of syncs of a store's logs; `None` for a server that does not report its
+/// status.
 pub(crate) async fn of_store(endpoint: &Endpoint) -> Option<u64> {
     mean(&ask(endpoint, "/_weir/status").await.ok()?)
 }

@@ -1,6 +1,6 @@
 //! The measured operations: their requests, their keys, and their successful answers.
 //!
-//! The module sends and measures nothing.
+//! This module sends no requests and measures nothing.
 
 use clap::ValueEnum;
 use http::header::InvalidHeaderValue;
@@ -44,14 +44,14 @@ pub(crate) enum Follower {
     Index,
 }
 
-/// The tables of one run and how much is in them.
+/// The tables of one run, and the number of their items.
 #[derive(Clone, Debug)]
 pub(crate) struct Tables {
     pub(crate) items: String,
     pub(crate) votes: String,
-    /// Single items, numbered from 0.
+    /// The number of single items, which are numbered from 0.
     pub(crate) item_count: u64,
-    /// Partitions of 50 items, numbered from 0.
+    /// The number of partitions of 50 items, which are numbered from 0.
     pub(crate) partition_count: u64,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// Returns the generator of a seed; each connection has its own.
+    /// Creates a generator from a seed. Each connection has its own generator.
     pub(crate) fn new(seed: u64) -> Self {
         Self { state: seed.wrapping_mul(0xd134_2543_de82_ef95) }
     }
@@ -96,7 +96,7 @@ impl Draw {
         mixed ^ (mixed >> 31)
     }
 
-    /// Sets a request's next keys.
+    /// Sets the keys of the next request.
     pub(crate) fn set_next(
         &mut self,
         request: &mut Request,
@@ -116,7 +116,7 @@ impl Draw {
     }
 }
 
-/// Returns distinct, evenly spaced keys: one request must not name a key twice.
+/// Returns distinct, evenly spaced keys, because a request must not contain a key twice.
 fn batch_keys(random: u64, item_count: u64) -> impl Iterator<Item = u64> {
     let count = item_count.max(BATCH_ITEMS);
     let apart = count / BATCH_ITEMS;
@@ -128,7 +128,7 @@ fn batch_keys(random: u64, item_count: u64) -> impl Iterator<Item = u64> {
 pub(crate) fn is_complete(operation: Operation, body: &[u8]) -> bool {
     match operation {
         Operation::Batch => {
-            // Some stores omit the member if nothing is left over.
+            // Some stores omit the member if there are no unprocessed items.
             let left_over = br#""UnprocessedItems":"#;
             let place = body.windows(left_over.len()).position(|window| window == left_over);
             place

@@ -44,17 +44,17 @@ const CHUNK_PARTS_MAX: usize = 1_000;
 const REQUESTS_AT_ONCE: usize = 32;
 /// Maximum number of objects that one run builds for one hour. The next run builds the rest.
 const CHUNKS_MAX: usize = 1_000;
-/// Maximum number of hours that a run skips because they cannot be compacted. At the next such hour
-/// the run stops, because probably no hour can be compacted.
+/// Maximum number of hours that a run skips because they cannot be compacted. If one more hour
+/// cannot be compacted, the run stops, because probably no hour can be compacted.
 const REFUSED_MAX: usize = 10;
-/// Minimum age of a part: 15 minutes, the longest timeout of Lambda. Every writer that did not see the part
-/// has then ended.
+/// Minimum age of a part: 15 minutes, the longest timeout of Lambda. By then, every writer that
+/// listed the bucket before the part existed has ended.
 pub const AGE_SECONDS_MIN: u64 = 900;
 /// Default minimum age of a part. By then the stream has trimmed all records of the part's minute,
 /// so the hour is complete and becomes one object.
 pub const AGE_SECONDS_DEFAULT: u64 = 26 * 3600;
 
-/// The report of a run.
+/// The report of a compaction run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CompactionReport {
@@ -80,7 +80,8 @@ pub struct CompactionReport {
     /// not a part. The run compacts all other hours and then fails with the first reason.
     #[serde(skip)]
     pub refused: Vec<String>,
-    /// Whether all hours were checked. If not, increase the function's timeout, or invoke the function again.
+    /// True if all hours were checked. Otherwise increase the function's timeout, or invoke the
+    /// function again.
     pub complete: bool,
 }
 
@@ -280,8 +281,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
             let Some(next) = page.after else { break };
             after = next;
         }
-        // A single part may be a leftover of an earlier run, which this run must remove. Such an hour has
-        // compacted objects.
+        // A single part may be a leftover of an earlier run, which this run must remove. An hour with a
+        // leftover has compacted objects.
         for (hour, is_worth_it) in hours.iter_mut().filter(|(_, is_worth_it)| !**is_worth_it) {
             let prefix = hour.compacted_prefix(&self.prefix);
             let found = compacted.range(prefix.clone()..).next();
@@ -291,7 +292,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
     }
 
     /// Returns an hour's parts to compact, by minute and number: of each minute, the parts before
-    /// the first one that is too young. An object replaces all parts up to a number, so it cannot
+    /// the first part that is too young. An object replaces all parts up to a number, so it cannot
     /// skip a young part. Erasing rows from a part rewrites the part, which makes it young again.
     async fn old_parts(&self, hour: &Hour, selection: &Selection) -> Result<Vec<Part>, Failure> {
         let listing = self.store.list(&hour.parts_prefix(&self.prefix)).await?;
@@ -516,10 +517,10 @@ impl<O: ObjectMaintenance> Compactor<O> {
     }
 
     /// Fetches parts in order until they fill one object, or until the columns of a part conflict
-    /// with those of earlier parts. Returns `None` if a part is missing.
+    /// with the columns of earlier parts. Returns `None` if a part is missing.
     ///
-    /// Each round fetches twice as many parts as the previous one. Parts that were fetched but do
-    /// not fit are fetched again for the next object; they are at most as many as those that fit.
+    /// Each round fetches twice as many parts as the previous round. Fetched parts that do not fit
+    /// are fetched again for the next object. Their number is at most the number of parts that fit.
     async fn open_first<'p>(
         &self,
         parts: &'p VecDeque<Part>,
@@ -574,9 +575,9 @@ fn of_one_object(parts: &VecDeque<Part>) -> impl Iterator<Item = &Part> {
 }
 
 enum ChunkOutcome {
-    /// Nothing is left to do.
+    /// No part of the hour is left to compact.
     Done,
-    /// An object was written; there may be more.
+    /// An object was written; the hour may have more parts to compact.
     More,
     /// A concurrent change was detected; the hour must be listed again.
     ConcurrentChange,

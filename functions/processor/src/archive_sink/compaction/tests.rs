@@ -65,7 +65,7 @@ pub(in crate::archive_sink) fn check_each_once(
         expected.map(|number| (format!("{number:032x}"), item_of(number))).collect();
     for (id, item) in &expected {
         let places = found.get(id).unwrap_or_else(|| panic!("{id} is lost"));
-        assert_eq!(places.len(), 1, "{id} stands in {places:?}");
+        assert_eq!(places.len(), 1, "{id} is in {places:?}");
         assert_eq!(places[0].1, *item);
     }
     assert_eq!(found.len(), expected.len());
@@ -116,8 +116,8 @@ fn hours_that_cannot_be_listed_are_left_to_the_next_run() {
     });
 }
 
-/// A damaged object does not block other hours. A single late part does not cause reads in every
-/// later run.
+/// A damaged object does not block the compaction of other hours. A single late part does not make
+/// every later run read its hour again.
 #[test]
 fn a_damaged_object_and_a_late_part_block_nothing() {
     block_on(async {
@@ -199,7 +199,7 @@ fn an_hour_of_many_columns_is_read_a_few_times() {
         const PARTS: usize = 24;
         let store = Store::default();
         for part in 0..PARTS {
-            // A function that discovers columns decides the records with these numbers.
+            // The rule for these numbers discovers columns (see `effect_of`).
             let number = 4 + part % 5 + part / 5 * 9;
             let names = (0..180).map(|name| format!(r#","x{part}_{name}":{{"BOOL":true}}"#));
             let item = format!(r#"{{"id":{{"S":"k"}}{}}}"#, names.collect::<String>());
@@ -216,7 +216,7 @@ fn an_hour_of_many_columns_is_read_a_few_times() {
     });
 }
 
-/// Attributes that differ only in case share a column within one part too.
+/// Attributes whose names differ only in case share a column, also within one part.
 #[test]
 fn attributes_that_differ_in_case_share_a_column_of_the_object() {
     block_on(async {
@@ -280,7 +280,7 @@ fn leftovers_of_an_interrupted_run_are_removed() {
     });
 }
 
-/// A store may answer with an empty page that is not the last one, after it skipped many deleted
+/// A store may return an empty page that is not the last page, after it skipped many deleted
 /// objects.
 #[test]
 fn an_empty_page_of_a_listing_hides_nothing() {
@@ -331,7 +331,7 @@ pub(in crate::archive_sink) async fn three_parts(store: &Store) {
     }
 }
 
-/// A part is young again after rows were erased from it, and later parts wait for it.
+/// Erasing rows from a part rewrites the part, so it is young again. Later parts wait for it.
 #[test]
 fn rows_left_by_an_erasure_are_compacted_with_the_others() {
     block_on(async {
@@ -390,8 +390,8 @@ pub(in crate::archive_sink) fn event_id(number: usize) -> String {
     format!("{number:032x}")
 }
 
-/// Polls the work a limited number of times, as if the process were killed then. Returns `None` if
-/// the work did not finish.
+/// Polls the work at most this many times and then drops it, as if the process were killed.
+/// Returns `None` if the work did not finish.
 pub(in crate::archive_sink) async fn polls_until_death<T>(
     polls: usize,
     work: impl Future<Output = T>,
@@ -409,7 +409,7 @@ pub(in crate::archive_sink) async fn polls_until_death<T>(
     .await
 }
 
-/// An item that was restored from the row of event 5, unchanged, expires as event 20. The archive
+/// An item that was restored from the row of event 5 expires unchanged as event 20. The archive
 /// that has or had the row of event 5 gets no second row. Any other archive gets one row.
 #[test]
 fn restored_items_are_archived_only_in_other_archives() {
@@ -438,7 +438,7 @@ fn restored_items_are_archived_only_in_other_archives() {
             if is_erased {
                 eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
             }
-            // All records are delivered again, twice after a compaction.
+            // All records are delivered three times; a compaction precedes the last two deliveries.
             for _ in 0..3 {
                 deliver().await;
                 let found = contents(&parts(&store));
@@ -459,8 +459,8 @@ fn restored_items_are_archived_only_in_other_archives() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Writers redeliver records with other boundaries and in other processes while two compactions
-    /// run. Between the rounds the parts become old enough.
+    /// Records are delivered again in different batches and to different processes while two
+    /// compactions run. Between the rounds the parts become old enough to be compacted.
     #[test]
     fn each_row_exists_once_after_any_compaction(
         counts in prop::collection::vec(1..12_usize, 1..4),

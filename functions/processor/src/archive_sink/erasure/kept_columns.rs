@@ -1,9 +1,9 @@
-//! The columns that stay in an object when rows are erased from it.
+//! The columns that remain in an object when rows are erased from it.
 //!
 //! A discovered column has the name of an attribute. If only erased items had this attribute, its
 //! name can reveal as much about a person as its value. Such a column is therefore removed with the
 //! rows, from the data and from the object's metadata. Declared columns belong to the table and
-//! stay.
+//! are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl KeptAttributes {
         }
     }
 
-    /// Returns the columns that stay in an object, and the object's metadata about the typed ones.
+    /// Returns the columns that remain in an object, and the new metadata about its typed columns.
     ///
     /// # Errors
     /// When the object's metadata cannot be read.

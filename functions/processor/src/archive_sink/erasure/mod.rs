@@ -58,7 +58,7 @@ impl PartialEq for Condition {
 
 impl Eq for Condition {}
 
-/// The rows to erase: rows whose item meets all parts of this subject.
+/// The selection of the rows to erase: an item must meet all of these conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// Attributes and their values: a key, a partition key, or the attribute of a tenant.
@@ -71,7 +71,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Returns whether an item is to be erased.
+    /// Returns true if an item is to be erased.
     ///
     /// # Errors
     /// When the condition fails for this item, or yields neither true nor false.
@@ -86,7 +86,7 @@ impl Subject {
         }
     }
 
-    /// Returns whether the subject has no part and would therefore match every item.
+    /// Returns true if the subject has no condition and would therefore match every item.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.equals.is_empty()

@@ -50,7 +50,7 @@ pub struct Progress {
     pub began_seconds: u64,
     /// The name of the last object that the pass has processed.
     pub after: String,
-    /// Whether the pass could not replace an object, because the object had changed or the store
+    /// True if the pass could not replace an object, because the object had changed or the store
     /// rejected the change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_left_some: bool,
@@ -75,8 +75,8 @@ impl Progress {
 }
 
 impl<O: ObjectMaintenance> Eraser<O> {
-    /// Processes the objects that the pass has not processed yet. Returns whether it found nothing
-    /// to erase.
+    /// Processes the objects that the pass has not processed yet. Returns true if it found no row to
+    /// erase.
     ///
     /// # Errors
     /// When the deadline has passed. The progress is saved, and the pass can be resumed.
@@ -110,8 +110,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
         }
     }
 
-    /// Reads objects and replaces those that contain rows of the subject. Returns whether it found
-    /// nothing to erase.
+    /// Reads objects, and replaces the objects that contain rows of the subject. Returns true if it
+    /// found no row to erase.
     async fn erase_from(
         &self,
         entries: &[ObjectEntry],
@@ -203,9 +203,9 @@ impl Obstacle {
     }
 }
 
-/// Returns the object without the subject's rows, and the event ids of these rows; `None` if the object
-/// contains no such row. Columns that only these rows had are removed too. Of an object without such rows, as
-/// most are, only two columns are read.
+/// Returns the object without the subject's rows, and the event ids of these rows; `None` if the
+/// object contains no such row. Columns that only these rows had are removed too. Most objects
+/// contain no such row, so at first only two columns are read.
 fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String>)>, Obstacle> {
     let (is_meant, erased) = meant(object.clone(), subject)?;
     if erased.is_empty() {
@@ -229,7 +229,7 @@ fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String
     Ok(Some((writer.finish()?, erased)))
 }
 
-/// Returns the attributes of the items that stay in an object.
+/// Returns the attributes of the items that are not erased from an object.
 fn kept_attributes(object: Bytes, is_meant: &[bool]) -> Result<KeptAttributes, ParquetError> {
     let mut attributes = KeptAttributes::default();
     let mut is_meant = is_meant.iter();

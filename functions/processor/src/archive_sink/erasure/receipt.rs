@@ -45,17 +45,17 @@ pub struct ErasureReceipt {
     pub objects_read: usize,
     /// Objects that contained such rows.
     pub objects_replaced: usize,
-    /// Number of erased rows, including those in lists. A receipt that an earlier version wrote lacks this
+    /// Number of erased rows, including rows in lists. A receipt that an earlier version wrote lacks this
     /// number, and names every row itself.
     #[serde(default)]
     pub rows: usize,
     /// Number of lists of objects and rows, which are numbered from 1.
     #[serde(default)]
     pub lists: usize,
-    /// The names of the replaced objects, except those in lists.
+    /// The names of the replaced objects, except the names in lists.
     #[serde(default)]
     pub objects: BTreeSet<String>,
-    /// The event ids of the erased rows, except those in lists.
+    /// The event ids of the erased rows, except the ids in lists.
     pub event_ids: BTreeSet<String>,
     /// Noncurrent versions of the table's objects that were removed from a versioned bucket.
     pub earlier_contents_removed: usize,
@@ -275,8 +275,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(())
     }
 
-    /// Writes an object. `stands` states whether the object is known to exist; the store's response corrects
-    /// it. There is no concurrent writer: if the object has changed, an earlier request whose response was
+    /// Writes an object. `stands` is true if the object is assumed to exist; the store's response corrects this
+    /// value. There is no concurrent writer: if the object has changed, an earlier request whose response was
     /// lost has changed it.
     async fn write(&self, name: &str, text: &Bytes, stands: &mut bool) -> Result<(), Failure> {
         let mut attempts = self.retry.attempts();

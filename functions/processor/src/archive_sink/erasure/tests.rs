@@ -43,8 +43,8 @@ fn a_condition_means_for_a_row_what_it_means_for_a_live_item() {
     assert!(Condition::parse("true) | (true").is_err());
 }
 
-/// Compaction removes parts that contain rows which are erased later, and an erasure may be killed
-/// after it replaced an object. The bucket keeps noncurrent versions of both until an erasure
+/// Compaction removes parts whose rows are erased later, and an erasure may be killed after it
+/// replaced an object. The bucket keeps noncurrent versions of these objects until an erasure
 /// completes.
 #[test]
 fn a_versioned_bucket_keeps_nothing_of_what_was_erased() {
@@ -78,8 +78,8 @@ fn object_with(store: &Store, number: usize) -> String {
     contents(&parts(store))[&event_id(number)][0].0.clone()
 }
 
-/// An object that was not replaced keeps its old time. The next pass must not skip it for that
-/// reason.
+/// An object that could not be replaced keeps its old write time. The next pass must read it
+/// nevertheless.
 #[test]
 fn objects_not_replaced_are_erased_by_the_next_pass() {
     block_on(async {
@@ -115,7 +115,7 @@ fn a_receipt_is_kept_although_it_was_changed_meanwhile() {
     });
 }
 
-/// A single call has no time for all objects; several calls together have.
+/// One call does not have enough time for all objects; several calls together do.
 #[test]
 fn a_named_erasure_resumes() {
     block_on(async {
@@ -184,7 +184,7 @@ fn an_erasure_resumes_within_a_page_of_a_listing() {
 /// Writes items in one part. The first item has the event number 4.
 async fn write_items(store: &Store, items: &[&str]) {
     let effects = items.iter().enumerate().map(|(place, item)| {
-        // A function that discovers columns decides the records with these numbers.
+        // The rule for these numbers discovers columns (see `effect_of`).
         let number = 4 + place;
         (place, effect_of(number, item_from_str(item).unwrap(), None).unwrap())
     });
@@ -330,7 +330,7 @@ fn bytes_written_for_a_receipt_are_proportional_to_its_rows() {
         let faults = Faults { page_objects: 1_000, ..Faults::default() };
         let store = Store::new(InMemoryObjectStore::with_faults(1, faults));
         sink(&store, 5).apply(folded(0..ROWS), &Found::default(), hour()).await;
-        assert!(parts(&store).len() > 64, "several times as many as are looked at between two");
+        assert!(parts(&store).len() > 64, "the pass saves its progress several times");
         store.pass_seconds(10 * AGE_SECONDS_MIN);
         let all =
             Subject { begins_with: vec![("id".to_owned(), "k".to_owned())], ..Subject::default() };
@@ -342,18 +342,19 @@ fn bytes_written_for_a_receipt_are_proportional_to_its_rows() {
         assert!(receipt.lists >= 2 && receipt.event_ids.len() <= NAMED_MAX, "{}", receipt.lists);
         for (name, bytes) in store.sent("erasures/") {
             if name == done.receipt {
-                assert!(bytes < 100 * NAMED_MAX, "{bytes} bytes are written again and again");
+                assert!(bytes < 100 * NAMED_MAX, "each save of the receipt writes {bytes} bytes");
             }
         }
         let lists = store.sent("erasures/table=things/all/");
-        assert_eq!(lists.len(), receipt.lists, "each is sent once: {lists:?}");
+        assert_eq!(lists.len(), receipt.lists, "each list is sent once: {lists:?}");
         // A repeated request adds no row to the receipt twice.
         let again = eraser(&store).erase("things", &all, Some("all"), now, hour()).await.unwrap();
         assert_eq!((again.rows, again.lists, again.erasures), (ROWS, receipt.lists, done.erasures));
     });
 }
 
-/// The names in an old receipt move into a list when more rows are erased under its name.
+/// The names of objects and rows in an old receipt move into a list when the same erasure erases
+/// more rows.
 #[test]
 fn a_receipt_whose_rows_go_into_a_list_names_each_wherever_it_dies() {
     block_on(async {
@@ -381,8 +382,8 @@ fn a_receipt_whose_rows_go_into_a_list_names_each_wherever_it_dies() {
             assert!(
                 named.contains(&event_id(5)) || contents(&parts(&store)).contains_key(&event_id(5))
             );
-            // Other erasures may use this name once the interrupted one is complete. Their receipt
-            // must not name rows of the interrupted one.
+            // Other erasures may use this name once the interrupted erasure is complete. Their
+            // receipt must not name rows of the interrupted erasure.
             let is_refused = erase(4).await.is_err();
             let done = erase(5).await.unwrap();
             let (receipt, named) = kept(&store, name);

@@ -101,8 +101,8 @@ async fn two_that_write_one_attribute_end() {
     }
 }
 
-/// Two deployments write different attributes of the same copies. They never stop each other, even
-/// if copies move often.
+/// Two deployments write different attributes of the same copies. Neither refuses the other's
+/// writes as a cycle, even if copies move often.
 #[tokio::test]
 async fn two_that_only_meet_do_not_count() {
     let tables = Arc::new(InMemoryCopies::default());
@@ -132,8 +132,8 @@ async fn two_that_only_meet_do_not_count() {
     }
 }
 
-/// Another deployment left a mark on an origin, with another attribute. The mark does not stop the
-/// check of a new copy, because the job knows where the copied value came from.
+/// Another deployment left a mark on an origin when it wrote another attribute. The mark does not
+/// stop the check of a new copy, because the job stores where the copied value came from.
 #[tokio::test]
 async fn a_mark_without_the_value_stops_no_check() {
     let tables = Arc::new(InMemoryCopies::default());
@@ -150,7 +150,7 @@ async fn a_mark_without_the_value_stops_no_check() {
     tables.set(COPIES, "a", Some(line("a", 1)));
     process(&copies, &tables.take_records()).await.unwrap();
     assert_eq!(names(&tables), ["Tea"]);
-    // The job does not know this value, so the value may have come with the mark.
+    // The job does not contain this value, so the value may have come with the mark.
     tables.set(ORIGINS, &origin_key(1), Some(renamed.with("productName", "Mate")));
     tables.set(COPIES, "b", Some(line("b", 1)));
     let records = tables.take_records();

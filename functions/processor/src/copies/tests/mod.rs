@@ -47,8 +47,8 @@ async fn process(copies: &InMemory, batch: &[LambdaRecord]) -> Result<usize, Fai
     process_by(&copies.rule, copies, batch).await
 }
 
-/// Processes records that `rule` decides. This rule may know less about the index than the
-/// executor's rule.
+/// Processes records that `rule` decides. This rule may lack index keys that the executor's rule
+/// has.
 async fn process_by(
     rule: &FanOut,
     copies: &InMemory,
@@ -78,7 +78,7 @@ impl Draws {
     }
 }
 
-/// The facts about origins and copies that the users in the test know.
+/// The state of origins and copies as the simulated users know it.
 #[derive(Default)]
 struct Known {
     /// Origins that have existed.
@@ -212,8 +212,8 @@ async fn copies_converge_under_every_seed() {
     let mut written = 0;
     for seed in 0..seeds {
         for on_delete in ["keep", "clear", "cascade"] {
-            // If the index lags, the self-check must repair differences. Otherwise none may be
-            // left.
+            // If the index lags, the self-check must repair differences. Otherwise there must be no
+            // difference.
             let stale_pages = if seed % 3 == 0 { 0 } else { 20 };
             let faults = Faults { lost: 5, unanswered: 5, unprocessed: 0 };
             let tables = Arc::new(InMemoryCopies::with_faults(seed, faults, stale_pages));
@@ -298,8 +298,8 @@ async fn a_large_job_continues_through_its_own_records() {
     assert_eq!((job.done, job.copies), (true, 100));
 }
 
-/// Two copies appear at index positions that the job has passed. One moved to its position; the
-/// other was not in the index before.
+/// Two copies appear at index positions that the job has passed. The first copy moved within the
+/// index; the second copy was not in the index before.
 #[tokio::test]
 async fn a_copy_added_behind_the_cursor_follows_its_origin() {
     for (knows_sort_key, expected) in [(true, "Tea"), (false, "Chai")] {
@@ -498,7 +498,7 @@ async fn copies_of_an_origin_that_is_created_again_stay() {
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Tea")));
     tables.set(COPIES, "line-new", Some(line("line-new", 1)));
     let created = tables.take_records();
-    // The record of the deletion arrives late and without the others.
+    // The record of the deletion arrives late, before the records of the creation.
     process(&copies, &deleted).await.unwrap();
     process(&copies, &tables.take_records()).await.unwrap();
     assert!(tables.items(COPIES).contains_key("line-new"));
@@ -508,7 +508,7 @@ async fn copies_of_an_origin_that_is_created_again_stay() {
         process(&copies, &tables.take_records()).await.unwrap();
     }
     assert_eq!(names(&tables), ["Tea"; 5]);
-    // Without its origin, each copy is deleted.
+    // After the origin is deleted, each copy is deleted.
     tables.set(ORIGINS, &origin_key(1), None);
     for _ in 0..10 {
         process(&copies, &tables.take_records()).await.unwrap();
@@ -531,7 +531,7 @@ async fn the_table_of_jobs_may_be_emptied() {
     tables.take_records();
     let written_over = tables.items(COPIES)["line-000"].clone().with("productName", "by hand");
     tables.set(COPIES, "line-000", Some(written_over));
-    // A second deployment whose stream is younger has written another copy.
+    // Another deployment with a newer stream has written a copy.
     let mark = format!("{}@2027/{:040} 1", origin_key(1), 5);
     let imported = line("line-002", 1).with("productName", "theirs").with("_from_products", mark);
     tables.set(COPIES, "line-002", Some(imported));

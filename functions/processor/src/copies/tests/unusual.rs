@@ -1,6 +1,6 @@
-//! Unusual copies: their origin cannot have a job, they are put again between the two writes that
-//! delete them, other workers marked them for the same deletion, or they are more than are written
-//! at once.
+//! Unusual copies: copies whose origin cannot have a job, copies that are put again between the two
+//! writes that delete them, copies that other workers marked for the same deletion, and more copies
+//! than a batch writes immediately.
 
 use super::*;
 
@@ -22,7 +22,7 @@ async fn a_copy_whose_origin_can_have_no_job_blocks_nothing() {
     assert_eq!(answer.checked, SelfCheckReport { repaired: 0, ..expected });
 }
 
-/// A copy is refused and counted if its value is passed around in a cycle.
+/// A copy is refused and counted if several deployments copy its value in a cycle.
 #[tokio::test]
 async fn a_copy_whose_value_cycles_is_refused_and_reported() {
     let tables = with_copies(2, Duration::ZERO);
@@ -38,7 +38,8 @@ async fn a_copy_whose_value_cycles_is_refused_and_reported() {
     assert_eq!(names(&tables), ["-", "-"]);
 }
 
-/// Even if origins are large, all copies are checked, and few origins are held at the same time.
+/// Even if origins are large, all copies are checked, and few origins are in memory at the same
+/// time.
 #[tokio::test]
 async fn copies_of_many_large_origins_are_checked_in_several_rounds() {
     let tables = Arc::new(InMemoryCopies::default());
@@ -56,13 +57,13 @@ async fn copies_of_many_large_origins_are_checked_in_several_rounds() {
     assert_eq!(tables.origins_at_once(), 40);
 }
 
-/// Even if copies are large, few bytes of them are held at the same time.
+/// Even if copies are large, few bytes of them are in memory at the same time.
 #[tokio::test]
 async fn large_copies_are_checked_in_several_rounds() {
     let tables = Arc::new(InMemoryCopies::default());
     let copies = copies(&tables, "keep", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
-    // Small copies come first, so the size of the later ones is underestimated.
+    // Small copies come first, so the size of the later copies is underestimated.
     for number in 0..200 {
         let key = format!("line-{number:03}");
         let large = "x".repeat(if number < 20 { 10 } else { 390_000 });
@@ -93,7 +94,7 @@ async fn a_page_of_a_sample_that_cannot_be_read_leaves_those_before_it() {
     assert_eq!((report.copies, report.repaired, report.postponed), (250, 50, 0));
 }
 
-/// The end of the mark for a deletion: its values came through no other copy.
+/// The end of the mark for a deletion: hop count 0, because its values came through no other copy.
 const DELETING: &str = " 0";
 
 #[tokio::test]
@@ -119,8 +120,8 @@ async fn a_copy_that_is_put_whole_while_it_is_deleted_is_deleted_all_the_same() 
     };
     let (processed, ()) = tokio::join!(process(&copies, &begun), put_whole);
     processed.unwrap();
-    // The job is complete, although the copy still exists: the job marked the copy, but then its
-    // mark was gone.
+    // The job is complete, although the copy still exists: after the job marked the copy, the put
+    // removed the mark.
     assert!(job(&tables).done);
     assert_eq!(names(&tables), ["Chai"]);
     for _ in 0..10 {
@@ -194,7 +195,7 @@ async fn mark_over(copies: &InMemory) {
 }
 
 /// A job is complete only when its copies are deleted, even if another worker marked them last.
-/// That worker may have crashed, and its record would find a complete job.
+/// That worker may have crashed, and its redelivered record would find a complete job.
 #[tokio::test]
 async fn copies_marked_by_a_crashed_worker_are_deleted() {
     let tables = with_copies(3, Duration::ZERO);
@@ -208,8 +209,8 @@ async fn copies_marked_by_a_crashed_worker_are_deleted() {
     assert_eq!((job(&tables).done, job(&tables).copies), (true, 3));
 }
 
-/// A copy is put again after its origin was created again. The copy stays, even if another worker
-/// writes once more the mark that was read before.
+/// A copy is put again after its origin was created again. The copy is not deleted, even if it has
+/// the mark that a worker of the deletion read earlier.
 #[tokio::test]
 async fn a_copy_that_was_put_again_is_not_deleted_by_another_mark() {
     let tables = with_copies(3, Duration::ZERO);

@@ -80,7 +80,7 @@ async fn a_batch_is_one_write_per_total() {
     assert_eq!(total(&table, "B"), Some(Number::from(-4i64)));
     assert_eq!(table.items()["A"]["revision"], AttributeValue::N(Number::from(1i64)));
 
-    // The same records change nothing when they are delivered in other batches.
+    // The same records change nothing when they are delivered again in different batches.
     let items = table.items();
     for batch in [&batch[2..], &batch[..1], &batch[1..4]] {
         let report = process(&frame, batch).await.unwrap();
@@ -168,8 +168,8 @@ async fn a_table_that_cannot_be_read_hands_the_batch_back() {
     let never = Faults { lost: 100, ..Faults::default() };
     let table = Arc::new(InMemoryTable::with_faults("counter", 1, never));
     let frame = frame(table, Arc::default(), 2);
-    // Lambda answers a failed invocation with a smaller batch. A single record cannot be divided,
-    // so it is reported.
+    // After a failed invocation, Lambda delivers a smaller batch. A single record cannot be divided,
+    // so the response reports the record.
     let batch = [vote(7, "A#0", Some(1)), vote(8, "A#0", Some(2))];
     assert_eq!(process(&frame, &batch).await, Err(Failure::Retry("throttled".to_owned())));
     let report = process(&frame, &batch[..1]).await.unwrap();
@@ -181,9 +181,10 @@ async fn a_table_that_cannot_be_read_hands_the_batch_back() {
 async fn the_loaded_part_of_a_batch_is_applied() {
     let table = Arc::new(InMemoryTable::new("counter"));
     let frame = frame(Arc::clone(&table), Arc::default(), 2);
-    // The executor knows the size of a total, so it reads many totals at a time.
+    // The executor has recorded the size of a total, so it reads many totals at a time.
     frame.executor.note_loaded(1);
-    // Counters in another order than their records. Each counter has two records.
+    // The order of the counters differs from the order of their records. Each counter has two
+    // records.
     let name = |record: usize| record / 2 * 7919 % 1000;
     let record = |record| vote(record, &format!("{:03}#0", name(record)), Some(1));
     let batch: Vec<String> = (0..700).map(record).collect();
@@ -198,7 +199,7 @@ async fn the_loaded_part_of_a_batch_is_applied() {
         assert_eq!(named.is_some(), !rest.is_empty());
     }
     assert_eq!(table.items().len(), 350);
-    // If the table refuses many keys at once, the needs are loaded in small parts.
+    // If the table refuses requests with many keys, the needs are loaded in small parts.
     table.answer_keys(20);
     table.answer_reads(5);
     let report = process(&frame, &batch).await.unwrap();
@@ -254,7 +255,7 @@ async fn a_missing_bucket_fails_the_invocation() {
     assert_eq!(failed, Err(Failure::Fatal("bucket=`b` does not exist".to_owned())));
 }
 
-/// Returns a TTL delete. Some numbers give a record without a row, or one that cannot be decoded.
+/// Returns a TTL delete. For some numbers, the record gets no row, or cannot be decoded.
 fn delete(sequence: usize) -> String {
     let (identity, image) = match sequence {
         3 => ("User", r#","OldImage":{"id":{"S":"a"}}"#),

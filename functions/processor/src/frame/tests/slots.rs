@@ -13,7 +13,7 @@ use crate::tables::{Guard, KeyPage, Loaded, Table, WriteOutcome};
 
 const SLOTS: u32 = 1_000;
 const COUNTERS: usize = 120;
-/// A counter whose total is damaged. Memory does not allow to load this total for the batch.
+/// A counter whose total is damaged. There is not enough memory to load this total for the batch.
 const DAMAGED: &str = "C119";
 
 /// The number of slots in memory, and its maximum so far.
@@ -23,7 +23,7 @@ struct Held {
     most: usize,
 }
 
-/// Slots that count as in memory until this value is dropped, also if the request is cancelled.
+/// Slots that count as in memory until this value is dropped, even if the request is cancelled.
 struct Holding<'h>(&'h Mutex<Held>, usize);
 
 impl<'h> Holding<'h> {
@@ -113,7 +113,8 @@ async fn few_slots_are_held_at_once() {
     assert!((30_000..=32_000).contains(&kept), "{kept}");
 }
 
-/// Totals that have more slots than their counters have now are also read a few at a time.
+/// Totals may have more slots than their counters currently have. These totals are also read a few
+/// at a time.
 #[tokio::test]
 async fn totals_may_have_removed_slots() {
     let (read, _) = process_all(20).await;

@@ -48,7 +48,7 @@ struct Change {
 /// The outcome of a change.
 #[derive(Debug, PartialEq)]
 enum ChangeResult {
-    /// The change was made; this is the item before it.
+    /// The change was made; this is the item before the change.
     Written(Item),
     /// The guard did not hold; this is the current item.
     GuardFailed(Option<Item>),
@@ -150,7 +150,7 @@ impl Change {
     }
 }
 
-/// Restores a deleted item, unless another item has its key by now.
+/// Restores a deleted item, unless a client has put another item with its key in the meantime.
 async fn put_back(
     client: &Client,
     table: &str,
@@ -180,11 +180,11 @@ async fn put_back(
 /// invocation ended before the response, a wrong write could not be reverted.
 fn no_time_for_an_answer() -> Failure {
     let reason =
-        "the time left in this invocation may be too short to evaluate the answer to the write";
+        "the time left in this invocation may be too short to evaluate the response to the write";
     Failure::Retry(reason.to_owned())
 }
 
-/// Returns the outcome of a change that was made. `old` is the item before it.
+/// Returns the outcome of a change that was made. `old` is the item before the change.
 fn written(old: Option<HashMap<String, SdkValue>>) -> Result<ChangeResult, Failure> {
     from_sdk_item(old.unwrap_or_default()).map(ChangeResult::Written)
 }

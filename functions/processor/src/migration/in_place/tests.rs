@@ -126,12 +126,12 @@ async fn a_wrong_change_is_restored_if_no_condition_prevents_it() {
     let item: Value = serde_json::from_str(HELD_ITEM).unwrap();
     assert_eq!(requests[2]["Item"], item);
     assert_eq!(requests[2]["ConditionExpression"], "attribute_not_exists(#k)");
-    // If there is no time for the answer, the item is not removed.
+    // If too little time is left to evaluate the response, the item is not removed.
     let late = Deadline::late(Duration::from_secs(59), Duration::from_secs(29));
     let (_, result) = settled_until(late, "purge", program, &[("200 OK", FREE)]).await;
     assert_eq!(result, Err(no_time_for_an_answer()));
-    // The item that was removed has another attribute, but the condition holds for it too. It stays
-    // removed.
+    // The removed item has one more attribute than the item that was read, but the purge's condition
+    // also selects it. Therefore it is not restored.
     let removed = removed.replace("hold", "n");
     let program = ".tenant == \"7\" and length < 9";
     let answers = [("200 OK", FREE), ("200 OK", removed.as_str())];

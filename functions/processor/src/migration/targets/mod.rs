@@ -99,7 +99,7 @@ impl Targets {
 
     pub(super) fn schema(&self, target: &Target) -> Result<&KeySchema, Failure> {
         self.schemas.get(&target.table).ok_or_else(|| {
-            Failure::Fatal(format!("the key schema of `{}` is not known", target.table))
+            Failure::Fatal(format!("the key schema of `{}` is unknown", target.table))
         })
     }
 
@@ -233,16 +233,16 @@ impl Targets {
         self.put_over(target, key, &joined, found).await.map(Some)
     }
 
-    /// Returns whether the application's writers own the target now, so that the current item is
-    /// correct. All effects from before the switch have been applied, so any effect that still
-    /// arrives is a redelivery.
+    /// Returns true if the application's writers own the target after the switch, so that the
+    /// current item is correct. All effects from before the switch have been applied, so any later
+    /// effect is a redelivery.
     async fn is_writers(&self, target: &Target) -> Result<bool, Failure> {
         let way = if target.adopts { Direction::Reverse } else { Direction::Forward };
         Ok(self.control.state(&target.migration).await?.phase.is_past_repair(way))
     }
 
     /// Returns the registers of an item without a mark, in the reverse direction. They are built
-    /// from the existing derived items, except those that `registers` covers.
+    /// from the existing derived items, except the items that `registers` covers.
     async fn adopted(
         &self,
         target: &Target,
@@ -370,7 +370,7 @@ impl Targets {
     /// Applies effects to every target. Returns the outcome of each.
     ///
     /// The kinds of targets are processed one after the other. Each kind except the last has half
-    /// of the remaining time, so that a slow table does not block the others.
+    /// of the remaining time, so that a slow table does not block the other tables.
     pub(super) async fn join_all(
         &self,
         folded: Folded,
@@ -440,7 +440,7 @@ pub(crate) async fn load_items(
     let mut missing: Vec<Item> = unique.into_values().collect();
     let mut items = BTreeMap::new();
     let mut attempts = retry.attempts();
-    let mut failure = "keys stay unprocessed; the table is throttled".to_owned();
+    let mut failure = "keys remain unprocessed; the table is throttled".to_owned();
     while !missing.is_empty() {
         if !attempts.next().await {
             return Err(Failure::Retry(failure));

@@ -175,7 +175,7 @@ async fn an_applied_record_does_not_overwrite_a_later_write() {
     deliver(&table, Throttling::default(), std::slice::from_ref(&record)).await;
     let mut table = table.into_inner();
     let item = table.items.values_mut().next().unwrap();
-    // One value sorts before the record's value, the other after it.
+    // The first value sorts before the record's value, the second value after it.
     for value in ["0", "~"] {
         item["id"] = json!({"S": value});
         let stands = item.clone();

@@ -65,7 +65,7 @@ fn plan_entry(migration: &str, plan: &str) -> PlanEntry {
     PlanEntry { migration: migration.to_owned(), revision: 1, plan: plan.to_owned() }
 }
 
-/// Returns the entry of active migrations, with this one in the forward direction.
+/// Returns the entry of active migrations, with this migration in the forward direction.
 fn active(migration: &str, plan: &str) -> Active {
     let (direction, fingerprint) = (Direction::Forward, Plan::fingerprint(plan));
     let active = [(migration.to_owned(), Followed { direction, fingerprint, since: 0 })].into();
@@ -309,11 +309,11 @@ async fn an_outdated_comparison_ends_without_reading_the_tables() {
 async fn a_task_without_its_table_is_set_aside_and_blocks_no_other() {
     let gone = |_: &str, _: &Value| ("400 Bad Request", error("ResourceNotFoundException"));
     let (task, _, left) = worked(split_task(Work::CheckSource, "src", 1), 1, gone).await;
-    assert_eq!(left, 0, "its record would stand in front of those of other migrations");
+    assert_eq!(left, 0, "its record would block the records of other migrations");
     assert_eq!((task.aside, task.done), (true, false));
     assert!(task.failing.as_ref().unwrap().contains("`tgt` does not exist"), "{task:?}");
     assert_eq!(task.owner, None, "{task:?}");
-    // The record of this failure needs no work. The record that `resume` causes does.
+    // The record of this failure needs no work, but the record that `resume` causes does.
     let never = |operation: &str, _: &Value| panic!("{operation}");
     let (unchanged, _, left) = worked(task.clone(), 1, never).await;
     assert_eq!((&unchanged, left), (&task, 0));
@@ -336,8 +336,8 @@ async fn a_failed_page_is_retried_after_others_and_smaller() {
     assert_eq!(left, 0);
     assert_eq!((task.page, task.failed), (Some(4), 1), "{task:?}");
     assert!(task.owner.is_none() && !task.aside, "{task:?}");
-    // The lease and the share of the rate are earlier revisions.
-    assert_eq!(task.revision, 4, "which is a record of its own");
+    // Leasing the task and taking a share of the rate have already increased the revision.
+    assert_eq!(task.revision, 4, "each revision has its own record");
 }
 
 #[tokio::test]
@@ -464,8 +464,8 @@ async fn a_stream_lags_if_old_records_needed_work() {
     let mut old = record("src", &json!({"id": {"S": "1"}, "v": {"S": "1"}}));
     old["dynamodb"]["Keys"] = json!({"id": {"S": "1"}});
     let mut stands: Option<Value> = None;
-    // One host applies a record. Another receives the same record later. A third cannot write. The
-    // last record is not old.
+    // The first host applies an old record, the second receives the same record later, and the
+    // third cannot write. The last record is not old.
     for (age, is_broken, is_noted) in
         [(300, false, true), (300, false, false), (300, true, true), (30, true, false)]
     {
@@ -552,7 +552,7 @@ async fn no_task_outlives_its_migration() {
         let (task, _, left) = worked_in(&moved_plan(), &state, task, never).await;
         assert_eq!((task.done, task.superseded, left), (true, true, 0), "{state:?}");
     }
-    // Marks left after a reverse migration must still be removed.
+    // Marks that remain after a reverse migration must be removed too.
     let empty = |_: &str, _: &Value| ("200 OK", json!({"Items": []}));
     let unswept = State { needs_cleaning: true, ..state(Phase::Reverted, 3) };
     let (task, ..) = worked_in(&moved_plan(), &unswept, unmark("src"), empty).await;

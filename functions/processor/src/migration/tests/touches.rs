@@ -1,4 +1,4 @@
-//! Touches: which items get a mark, and from which items an old mark is removed.
+//! Tests which items a touch marks, and from which items it removes an old mark.
 
 use super::*;
 

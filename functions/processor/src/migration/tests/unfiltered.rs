@@ -1,4 +1,5 @@
-//! Records of the control table in events that the template's filter did not filter.
+//! Records of the control table that reach the function although the template's event filter should
+//! drop them.
 
 use control::{JournalLine, Tombstone};
 
@@ -49,8 +50,8 @@ async fn a_record_of_the_control_table_that_is_no_work_makes_none() {
         ("200 OK", json!({}))
     });
     let done = async {
-        // After this answer the function knows the time, so it could write entries that contain the
-        // time.
+        // This answer contains the time, so afterwards the function could write entries that contain
+        // the time.
         let first = record("other", &json!({"k": {"S": "v"}}));
         for record in [first].into_iter().chain(records).chain([removed, keys_only]) {
             let payload = json!({"Records": [record]}).to_string();

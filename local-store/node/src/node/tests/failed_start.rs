@@ -44,8 +44,8 @@ impl Transport for Counted {
     }
 }
 
-/// Goal: no replica of a node that could not start goes on to vote or to lead. Method: the replica of the
-/// first arc is started without a leader that it can hear, so that it asks for votes if it runs.
+/// Goal: no replica of a node that could not start continues to vote or to lead. Method: the
+/// replica of the first arc cannot reach a leader, so that it requests votes if it runs.
 #[tokio::test(start_paused = true)]
 async fn no_replica_goes_on_after_a_failed_start() {
     let mut cluster = Cluster::start(Settings::default()).await;
@@ -68,7 +68,7 @@ async fn no_replica_goes_on_after_a_failed_start() {
     wait().await;
     assert_eq!(messages.load(Ordering::SeqCst), sent);
 
-    // The same replica asks for votes if it was started.
+    // The same replica requests votes if it was started.
     let _started = Node::start_all(vec![first()]).await.unwrap();
     wait().await;
     assert!(messages.load(Ordering::SeqCst) > sent);

@@ -1,4 +1,5 @@
-//! The entries that the logs of nodes keep: what a peer may need, and nothing in a quiet time.
+//! Tests of the entries that logs keep: entries that a peer may need, and no other entries in a
+//! quiet time.
 
 use super::*;
 
@@ -34,7 +35,7 @@ async fn a_node_that_is_far_behind_gets_a_snapshot() {
     assert!((0..130).all(|number| has(node, &format!("k{number}"))) && has(node, "last"));
 }
 
-/// Goal: after the last write, no node keeps more of its log than a small file, and no entry is
+/// Goal: some time after the last write, each node's log is only a small file, and no entry is
 /// lost.
 #[tokio::test(start_paused = true)]
 async fn quiet_nodes_give_the_space_of_their_logs_back() {
@@ -65,7 +66,7 @@ async fn quiet_nodes_give_the_space_of_their_logs_back() {
     }
 }
 
-/// Goal: a node that is down in a quiet time still gets the entries that it lacks.
+/// Goal: a node that is down in a quiet time gets its missing entries after it restarts.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_leader_keeps_what_a_peer_lacks() {
     let mut cluster = Cluster::start(Settings::default()).await;

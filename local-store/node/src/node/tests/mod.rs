@@ -36,7 +36,7 @@ use storage::Storage;
 use storage::disk::{Disk, SimulatedDisk};
 use storage::log::{Log, Options};
 
-/// A worker that is a task: it waits before each job, like a disk.
+/// A worker that runs as a task and waits before each job, like a disk.
 pub(crate) struct TaskWorker {
     jobs: mpsc::UnboundedSender<(Duration, Job)>,
 }
@@ -64,7 +64,7 @@ impl Worker for TaskWorker {
     }
 }
 
-/// A local transport that can cut off nodes.
+/// A local transport that can disconnect nodes.
 #[derive(Clone, Default)]
 struct Wires {
     inner: LocalTransport,
@@ -243,7 +243,7 @@ async fn every_node_takes_writes_and_strong_reads() {
     }
 }
 
-/// Goal: a damaged state is detected, although the nodes of a process share results.
+/// Goal: a damaged state is detected even though the nodes of a process share results.
 #[tokio::test(start_paused = true)]
 async fn a_node_with_a_diverged_state_stops() {
     let cluster = Cluster::start(Settings::default()).await;
@@ -252,7 +252,7 @@ async fn a_node_with_a_diverged_state_stops() {
     leader.submit(vec![put("k")]).await.unwrap();
     let follower = cluster.follower();
     cluster.nodes[&follower].read_index().await.unwrap();
-    // The family of items.
+    // The key prefix of items.
     let (mut item, storage) = (None, cluster.homes[&follower].storage());
     let mut visit = |key: &[u8], _: &[u8]| {
         item = Some(key.to_vec());
@@ -267,13 +267,13 @@ async fn a_node_with_a_diverged_state_stops() {
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let deaths = cluster.deaths.lock().clone();
-    let differs = |reason: &String| reason.contains("changes this node's state differently");
+    let differs = |reason: &String| reason.contains("has different effects on two nodes");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
     leader.submit(vec![put("others continue")]).await.unwrap();
 }
 
-/// Goal: the nodes of a process apply an entry as its proposer decoded it, but different bytes are
-/// detected, too.
+/// Goal: the nodes of a process share the proposer's decoded entry, but an entry with different
+/// bytes is detected.
 #[tokio::test(start_paused = true)]
 async fn bytes_that_differ_from_the_proposal_are_detected() {
     let cluster = Cluster::start(Settings::default()).await;
@@ -287,7 +287,7 @@ async fn bytes_that_differ_from_the_proposal_are_detected() {
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let deaths = cluster.deaths.lock().clone();
-    let differs = |reason: &String| reason.contains("changes this node's state differently");
+    let differs = |reason: &String| reason.contains("has different effects on two nodes");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
 }
 
@@ -326,14 +326,15 @@ async fn another_node_leads_within_two_seconds_and_the_old_leader_serves_nothing
     cluster.wires.cut_off.lock().insert(old);
     let other = *cluster.nodes.keys().find(|id| **id != old).unwrap();
     let started = tokio::time::Instant::now();
-    // A request to a leader that does not respond has an unknown outcome; then another node leads.
+    // A request to a leader that does not respond has an unknown outcome. Later requests go to the
+    // new leader.
     let mut outcome = cluster.nodes[&other].submit(vec![put("new")]).await;
     while let Err(SubmitError::Unknown(_)) = outcome {
         outcome = cluster.nodes[&other].submit(vec![put("new")]).await;
     }
     outcome.unwrap();
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
-    // The old leader may still believe that it leads, but it has no majority.
+    // The old leader may believe that it leads, but it has no majority.
     assert!(matches!(cluster.nodes[&old].read_index().await, Err(SubmitError::NotDone(_))));
     assert!(matches!(
         cluster.nodes[&old].submit(vec![put("lost")]).await,
@@ -344,7 +345,7 @@ async fn another_node_leads_within_two_seconds_and_the_old_leader_serves_nothing
     assert!(has(&cluster.nodes[&old], "new"));
 }
 
-/// Goal: votes in the same process replace the messages of a strong read exactly while they prove
+/// Goal: a strong read needs no messages exactly while the votes in the same process prove
 /// leadership.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_sees_the_votes_of_others_sends_no_message() {
@@ -359,7 +360,7 @@ async fn a_leader_that_sees_the_votes_of_others_sends_no_message() {
     assert!(shows_all(&cluster).is_empty());
     cluster.wires.hides_votes.store(false, Ordering::SeqCst);
 
-    // No other node leads yet, whether messages arrive or not.
+    // A disconnected leader can prove its leadership as long as no other node leads.
     cluster.wires.cut_off.lock().insert(old);
     assert_eq!(shows_all(&cluster), [old]);
     let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|id| *id != old).collect();
@@ -377,8 +378,8 @@ async fn a_leader_that_sees_the_votes_of_others_sends_no_message() {
     assert!(shows_all(&cluster).is_empty());
 }
 
-/// Goal: the leader shows everything that another node has shown. Method: the followers learn of a
-/// committed entry that the leader has not applied.
+/// Goal: a strong read on the leader shows every write that another node has shown. Method: the
+/// followers learn of a committed entry that the leader has not applied.
 #[tokio::test(start_paused = true)]
 async fn a_leader_waits_for_entries_that_it_announced() {
     let cluster = Cluster::start(Settings::default()).await;
@@ -399,8 +400,8 @@ async fn a_leader_waits_for_entries_that_it_announced() {
     assert!(read);
 }
 
-/// Goal: a leader that restarts must be elected again, even if its peers have not voted since: it
-/// may lack entries that it had applied.
+/// Goal: a restarted leader must be elected again, even if its peers have not voted in the
+/// meantime, because it may lack entries that it had applied.
 #[tokio::test(start_paused = true)]
 async fn a_restarted_leader_must_be_elected_again() {
     let mut cluster = Cluster::start(Settings::default()).await;
@@ -435,7 +436,7 @@ async fn abandoned_submissions_are_not_proposed_late() {
         assert!(matches!(leader.handle(message).await, Response::Submitted { .. }), "{name}");
         assert!(has(leader, name));
     }
-    // All clocks but that of a follower are advanced.
+    // All clocks except one follower's clock are advanced.
     for (_, clock) in cluster.clocks.iter().filter(|(id, _)| **id != from) {
         clock.fetch_add(6 * 60_000, Ordering::SeqCst);
     }
@@ -445,7 +446,7 @@ async fn abandoned_submissions_are_not_proposed_late() {
     let answer = leader.handle(message).await;
     assert!(matches!(answer, Response::TooOld { now: EpochMillis(361_000) }), "{answer:?}");
     assert!(!has(leader, "late"));
-    // Every node accepts new requests, including the one whose clock has to catch up.
+    // Every node accepts new requests, including the node whose clock must catch up.
     for (id, node) in &cluster.nodes {
         node.submit(vec![put(&format!("k{id}"))]).await.unwrap();
     }
@@ -468,8 +469,8 @@ async fn is_part_taken(cluster: &Cluster, term: u64, sequence: u64) -> bool {
     matches!(cluster.nodes[&to].handle(message).await, Response::PartTaken)
 }
 
-/// Goal: a part that was delayed until its sender restarted, and reused the transfer number, is in
-/// no snapshot.
+/// Goal: no snapshot contains a part of an earlier transfer. The part was delayed until its sender
+/// restarted and reused the transfer number.
 #[tokio::test(start_paused = true)]
 async fn a_part_from_before_a_restart_belongs_to_another_transfer() {
     let cluster = Cluster::start(Settings::default()).await;
@@ -479,7 +480,7 @@ async fn a_part_from_before_a_restart_belongs_to_another_transfer() {
     assert!(is_taken(5, 2).await && is_taken(5, 2).await);
 }
 
-/// Goal: the transfer of a sender that died does not stay open forever.
+/// Goal: a snapshot transfer whose sender died times out.
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_snapshot_transfer_times_out() {
     let settings = Settings::default();
@@ -489,7 +490,7 @@ async fn an_abandoned_snapshot_transfer_times_out() {
         assert!(is_part_taken(&cluster, 5, sequence).await, "{sequence}");
         tokio::time::sleep(part).await;
     }
-    // The time-out of an earlier transfer, which this one replaces, does not end this one.
+    // The time-out of an earlier, replaced transfer does not end this transfer.
     assert!(is_part_taken(&cluster, 6, 0).await);
     tokio::time::sleep(part * 2 - Duration::from_secs(1)).await;
     assert!(is_part_taken(&cluster, 6, 1).await);
@@ -534,7 +535,7 @@ async fn a_node_whose_state_lacks_truncated_entries_does_not_start() {
     let state = cluster.homes.insert(follower, MemoryLocation::default()).unwrap();
     let refused = cluster.try_to_start(follower).await.unwrap_err();
     assert!(refused.contains("lacks the entries 0 to"), "{refused}");
-    // With its own state, the node starts.
+    // The node starts with its own state.
     cluster.homes.insert(follower, state);
     cluster.start_node(follower).await;
     cluster.nodes[&follower].read_index().await.unwrap();

@@ -3,7 +3,8 @@
 use super::*;
 use crate::arcs::adoption::has_followed;
 
-/// The arc was down while TTL was disabled on the previous attribute.
+/// Goal: an arc that was down while TTL was disabled for the old attribute adopts TTL for the new
+/// attribute.
 #[test]
 fn an_arc_that_missed_a_change_of_ttl_follows_to_the_next() {
     let change = |change| Command::UpdateTimeToLive { table: TABLE, change };
@@ -81,15 +82,16 @@ fn a_definition_is_followed_with_its_version_and_the_attribute_that_expires() {
     ] {
         let found = has_followed(&table(own), &table(definition));
         assert_eq!(found, expected, "{own:?} follows {definition:?}");
-        // The repeated definition has no effect until the arc has disabled its own attribute.
+        // The repeated definition has no effect until the arc has disabled TTL for its own
+        // attribute.
         let disables_own = own == (3, &disabling);
         let can = can_follow(&table(own), &table(definition));
         assert_eq!(can, !expected && !disables_own, "{own:?} can follow {definition:?}");
     }
 }
 
-/// The first arc moves TTL to another attribute while another arc still disables the old one, and
-/// the old definition arrives again after a newer one.
+/// Case: the first arc moves TTL to another attribute, while another arc is still disabling TTL for
+/// the old attribute. The old definition arrives again after a newer definition.
 #[test]
 fn a_late_definition_undoes_nothing_while_ttl_changes() {
     let change = |change| Command::UpdateTimeToLive { table: TABLE, change };
@@ -97,7 +99,7 @@ fn a_late_definition_undoes_nothing_while_ttl_changes() {
     let step = Command::StepTimeToLive { table: TABLE };
     let mut ring = Ring::new();
     ring.create(Vec::new());
-    // A change is complete at once where there is no item.
+    // A change of TTL is complete immediately in an arc without items.
     for name in names_apart(&ring) {
         ring.write(name, Some(0));
     }
@@ -144,8 +146,8 @@ fn a_late_definition_undoes_nothing_while_ttl_changes() {
     }
 }
 
-/// The first arc has removed its part of an index before another arc learns that it is to be
-/// removed.
+/// Case: the first arc has removed its part of an index before another arc receives the removal of
+/// the index.
 #[test]
 fn a_removed_index_never_becomes_active_again() {
     let mut ring = Ring::new();
@@ -169,8 +171,8 @@ fn create_by_group() -> Command {
     Command::UpdateTable(Box::new(update))
 }
 
-/// The first arc has nothing to index and finishes at once; the arcs that have items do not know
-/// the index yet.
+/// Case: the first arc has no items to index and finishes immediately, before the arcs with items
+/// have the index.
 #[test]
 fn a_new_index_is_active_when_every_arc_has_built_it() {
     let mut ring = Ring::new();
@@ -194,7 +196,7 @@ fn a_new_index_is_active_when_every_arc_has_built_it() {
     ring.check();
 }
 
-/// Goal: the status of an index is that of the arc with the least progress, whichever arc that is.
+/// Goal: the arc with the least progress determines the status of an index.
 #[test]
 fn the_slowest_arc_sets_the_status_of_an_index() {
     let deleting = || IndexStatus::Deleting;
@@ -222,8 +224,8 @@ fn the_slowest_arc_sets_the_status_of_an_index() {
     }
 }
 
-/// Goal: a stale copy of the first arc does no harm. Merging keeps an index that the copy does not
-/// know yet, and does not keep an index active that another arc has removed.
+/// Goal: merging a stale copy of the first arc gives the right indexes. The result keeps an index
+/// that the copy lacks, and an index that another arc has removed is not active.
 #[test]
 fn a_stale_copy_of_the_first_arc_adds_and_removes_no_index() {
     let mut ring = Ring::new();
@@ -258,7 +260,7 @@ fn a_table_accepts_items_when_every_arc_knows_it() {
     };
     let mut known = parts(&ring);
     assert!(Catalogue::merge(&known).get_for_items(TABLE).is_some());
-    // Even an arc with an older version of the definition knows the table.
+    // An arc with an older version of the definition also has the table.
     ring.apply(
         ArcId(0),
         Command::UpdateTable(Box::new(UpdateTable::of_options(TABLE, Vec::new()))),

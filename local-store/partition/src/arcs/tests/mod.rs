@@ -1,5 +1,6 @@
 //! Several arcs together: duplicated, late and reordered deliveries, transactions that lose their
-//! coordinator at any step, splits and restarts; and the invariants once all is delivered.
+//! coordinator at any step, splits and restarts. The tests check the invariants once everything is
+//! delivered.
 
 mod definitions;
 
@@ -95,7 +96,7 @@ impl Ring {
         }
     }
 
-    /// Returns the table as the ring's merged catalogue has it.
+    /// Returns the table in the ring's merged catalogue.
     fn table(&self) -> Table {
         let parts: Vec<_> =
             self.arcs.iter().map(|arc| std::sync::Arc::clone(arc.machine.catalogue())).collect();
@@ -248,7 +249,7 @@ impl Ring {
         self.apply(part.0, Command::Finish(finish));
     }
 
-    /// Does what the server does with abandoned transactions.
+    /// Recovers abandoned transactions as the server does.
     fn recover(&mut self) {
         for arc in (0..ARCS).map(ArcId) {
             for (id, prepared) in read_prepared(&self.arc(arc).storage).unwrap() {
@@ -416,8 +417,8 @@ fn carry_out(ring: &mut Ring, model: &mut BTreeMap<u8, u8>, step: Step) {
     }
 }
 
-/// Runs the first steps of a transaction. From its decision on, the transaction is committed,
-/// although its items are still locked everywhere.
+/// Runs the first steps of a transaction. After the decision, the transaction is committed,
+/// although its items are locked in every arc.
 fn transact(
     ring: &mut Ring,
     model: &mut BTreeMap<u8, u8>,
@@ -448,8 +449,8 @@ fn transact(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Goal: in the end, the items equal those of a plain map, each item is in its arc, and the
-    /// index matches the items. This holds whatever was lost, late, repeated or restarted.
+    /// Goal: in the end, the items equal the items of a plain map, each item is in its arc, and the
+    /// index matches the items. This holds for any loss, delay, duplicate or restart.
     #[test]
     fn an_idle_ring_is_consistent(
         begins_with_index in any::<bool>(),
@@ -545,8 +546,8 @@ fn late_messages_change_nothing() {
     for name in &names {
         ring.write(*name, None);
     }
-    // The same preparation arrives twice more: soon afterwards, and after the transaction was
-    // forgotten.
+    // The same prepare command arrives two more times: soon afterwards, and after the transaction
+    // was forgotten.
     for pass in [0, 120_000] {
         ring.now += pass;
         for arc in 0..ARCS {
@@ -568,7 +569,7 @@ fn late_messages_change_nothing() {
         }
         assert!(ring.items().is_empty());
     }
-    // After a transaction was forgotten, a delayed coordinator cannot decide it any more.
+    // After a transaction was forgotten, a delayed coordinator cannot commit it.
     assert!(!ring.decide(id, began, deciding_arc, true));
     for arc in &ring.arcs {
         assert!(!has_old_transactions(&arc.storage, EpochMillis(began)).unwrap());

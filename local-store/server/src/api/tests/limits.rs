@@ -1,10 +1,10 @@
-//! DynamoDB's limits, tested at the exact byte and count, and hostile bodies.
+//! Tests of DynamoDB's limits, at the exact byte and count, and of malicious request bodies.
 //!
-//! Source: AWS, "Quotas in Amazon DynamoDB". Other files test pages and batches.
+//! Source: AWS, "Quotas in Amazon DynamoDB".
 
 use super::*;
 
-/// Returns a store with a table that has a string key, a local index and a global one.
+/// Returns a store with a table that has a string key, a local index and a global index.
 async fn store_with_indexes(directory: &Path) -> Store {
     let store = open_store(directory).await;
     let create = r#"{"TableName":"parts","BillingMode":"PAY_PER_REQUEST","AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"},{"AttributeName":"sk","AttributeType":"S"},{"AttributeName":"l","AttributeType":"S"},{"AttributeName":"g","AttributeType":"B"}],"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"},{"AttributeName":"sk","KeyType":"RANGE"}],"LocalSecondaryIndexes":[{"IndexName":"local","KeySchema":[{"AttributeName":"pk","KeyType":"HASH"},{"AttributeName":"l","KeyType":"RANGE"}],"Projection":{"ProjectionType":"ALL"}}],"GlobalSecondaryIndexes":[{"IndexName":"global","KeySchema":[{"AttributeName":"g","KeyType":"HASH"}],"Projection":{"ProjectionType":"ALL"}}]}"#;
@@ -29,16 +29,16 @@ const PUT_TOO_LARGE: &str =
     "1 validation error detected: Item size has exceeded the maximum allowed size";
 const UPDATE_TOO_LARGE: &str = "Item size to update has exceeded the maximum allowed size";
 
-/// Goal: an item may have 409,600 bytes and not one more, whichever operation writes it. Its entries in local
-/// indexes count; entries in global indexes do not.
+/// Goal: every write operation accepts an item of 409,600 bytes and refuses a larger item. Entries in
+/// local indexes count towards the size; entries in global indexes do not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn items_end_at_400_kilobytes() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with_indexes(directory.path()).await;
-    // The long key keeps the charge of the update below the size of the item. The next test is about the
-    // charge.
+    // With a long key, the charge of the update is smaller than the item, so that the update reaches
+    // only the limit of the item's size. The next test is about the charge.
     let key = r#""pk":{"S":"a partition of a long name"},"sk":{"S":"b"}"#;
-    // The bytes of the key's names and values, and of `v` without its content.
+    // The bytes of the key's names and values, and of the name `v`.
     let overhead =
         "pk".len() + "a partition of a long name".len() + "sk".len() + "b".len() + "v".len();
     for (bytes, put, others, update) in
@@ -71,7 +71,7 @@ async fn items_end_at_400_kilobytes() {
             assert_eq!(outcome(&store, operation, &body).await, expected, "{operation} {bytes}");
         }
     }
-    // The local index entry holds all attributes, so the item counts twice.
+    // The entry in the local index contains all attributes, so their size counts twice.
     for (bytes, index, expected) in
         [(204_800, "l", "ok"), (204_801, "l", TOO_LARGE), (409_600, "g", "ok")]
     {
@@ -87,14 +87,14 @@ async fn items_end_at_400_kilobytes() {
     }
 }
 
-/// Goal: the charge of an `UpdateItem` expression may be 409,600 bytes and not one more. The service checks
-/// the charge before the condition. Updates without an expression have no charge.
+/// Goal: the charge of an `UpdateItem` expression is at most 409,600 bytes. As in the service, the
+/// charge is checked before the condition, and an update without an expression has no charge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_charge_of_an_update_ends_at_400_kilobytes() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with_indexes(directory.path()).await;
     let at = r#""TableName":"parts","Key":{"pk":{"S":"a"},"sk":{"S":"b"}}"#;
-    // 3 for the update, 19 for the action, 1 for the name.
+    // Other charges, in bytes: 3 for the update, 19 for the action, 1 for the name.
     let charged = |charge: usize| "x".repeat(charge - 23);
     let value = |v: &str| format!(r#""ExpressionAttributeValues":{{":v":{{"S":"{v}"}}}}"#);
     let failing = r#""ConditionExpression":"attribute_exists(nothing)","#;
@@ -120,8 +120,8 @@ async fn the_charge_of_an_update_ends_at_400_kilobytes() {
     assert_eq!(outcome(&store, "ExecuteStatement", &statement).await, "ok");
 }
 
-/// Goal: without expressions, too, an attribute name has at most 65,535 bytes, and a name that an index
-/// projects at most 255.
+/// Goal: in parameters without expressions, an attribute name has at most 65,535 bytes, and a name that
+/// an index projects at most 255 bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_end_at_their_byte_without_expressions() {
     let directory = tempfile::tempdir().unwrap();
@@ -198,15 +198,15 @@ async fn keys_end_at_their_byte() {
     }
 }
 
-/// Goal: a value has at most 32 levels including the scalar, in an item, in an expression and after an
-/// update.
+/// Goal: a value has at most 32 levels of nesting, including the scalar. This limit applies to an item,
+/// to an expression and to the result of an update.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_end_at_32_levels() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with_indexes(directory.path()).await;
     let refusal = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
     let told = |maps: usize| match maps {
-        // A request with this many levels gets the older text.
+        // DynamoDB's older message, for a request with this many levels.
         62.. => refusal.to_owned(),
         _ => format!("1 validation error detected: {refusal}"),
     };
@@ -245,7 +245,7 @@ async fn values_end_at_32_levels() {
     assert_eq!(outcome(&store, "UpdateItem", &update("SET d.n.n = :v", 30)).await, made);
 }
 
-/// Goal: an expression has at most 4,096 bytes, as it is sent, and 300 operators.
+/// Goal: an expression has at most 4,096 bytes as it was sent, and at most 300 operators.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expressions_end_at_4_kilobytes_and_300_operators() {
     let directory = tempfile::tempdir().unwrap();
@@ -270,8 +270,8 @@ async fn expressions_end_at_4_kilobytes_and_300_operators() {
     );
 }
 
-/// Goal: only a Scan reports the length of its filter, and only a transaction reports the length of its
-/// conditions.
+/// Goal: an error about a too long filter contains its length only in a Scan, and an error about a too
+/// long condition only in a transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_size_of_an_expression_is_reported_where_the_service_does() {
     let directory = tempfile::tempdir().unwrap();
@@ -365,7 +365,7 @@ async fn transactions_end_at_100_operations_and_4_megabytes() {
     assert!(too_large.contains("4 MB"), "{too_large}");
     let global = r#"{"TableName":"parts","IndexName":"global","Select":"COUNT"}"#;
     assert_eq!(succeed(&store, "Scan", global).await["Count"], 100);
-    // The bytes of 16 items: `pk`, `t0` or `t10`, `sk`, `b`, `g`, a byte, `v`, and the content.
+    // The bytes of 16 items without the value of `v`: `pk`, `t0` or `t10`, `sk`, `b`, `g`, one byte, `v`.
     let overhead = 10 * (2 + 2 + 2 + 1 + 1 + 1 + 1) + 6 * (2 + 3 + 2 + 1 + 1 + 1 + 1);
     let content = (4 * 1024 * 1024 - overhead) / 16;
     let left = 4 * 1024 * 1024 - overhead - 16 * content;
@@ -385,15 +385,15 @@ async fn transactions_end_at_100_operations_and_4_megabytes() {
     assert!(too_large.contains("4 MB"), "{too_large}");
 }
 
-/// Goal: provisioned throughput can be decreased four times a day and then once an hour, as on the
-/// service, and the refusal says when.
+/// Goal: as in the service, provisioned throughput can be decreased four times a day and then once an
+/// hour. The error contains the time of the next possible decrease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn throughput_shrinks_four_times_on_a_day_and_then_once_an_hour() {
     let directory = tempfile::tempdir().unwrap();
     let store = open_store(directory.path()).await;
     let day = 24 * 60 * 60 * 1000;
     let now = store.clock().freeze();
-    // Sets the clock to one o'clock in the morning of the next day.
+    // Sets the clock to 01:00 UTC of the next day.
     store.clock().advance(day - now.0 % day + 60 * 60 * 1000);
     let create = r#"{"TableName":"parts","AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"}],"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}],"ProvisionedThroughput":{"ReadCapacityUnits":20,"WriteCapacityUnits":20}}"#;
     succeed(&store, "CreateTable", create).await;
@@ -427,7 +427,7 @@ async fn throughput_shrinks_four_times_on_a_day_and_then_once_an_hour() {
     assert_eq!(table["Table"]["ProvisionedThroughput"]["NumberOfDecreasesToday"], 1);
 }
 
-/// Goal: a deep, huge or repetitive body gets an error, and the store still works.
+/// Goal: a deeply nested, huge or repetitive body causes an error, and the store remains available.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_bodies_are_answered() {
     let directory = tempfile::tempdir().unwrap();
@@ -457,8 +457,8 @@ async fn hostile_bodies_are_answered() {
     succeed(&store, "Scan", r#"{"TableName":"parts"}"#).await;
 }
 
-/// Goal: the size of a value counts names and values in maps and lists, plus three bytes for a map or list
-/// and one for each member.
+/// Goal: the size of a map or list is the size of the names and values in it, plus three bytes, plus
+/// one byte for each member.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nested_values_count_to_the_byte() {
     let directory = tempfile::tempdir().unwrap();
@@ -496,7 +496,7 @@ async fn put_together(store: &Store, count: usize, bytes: usize) {
     }
 }
 
-/// Goal: a page of a Query or Scan ends with the item that reaches 1 MB, to the byte.
+/// Goal: a page of a Query or Scan ends with the item that reaches exactly 1 MB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_end_at_their_byte() {
     let directory = tempfile::tempdir().unwrap();
@@ -516,7 +516,7 @@ async fn pages_end_at_their_byte() {
     }
 }
 
-/// Goal: a batch read returns up to 16 MB, to the byte, and returns the remaining keys as unprocessed.
+/// Goal: a batch read returns at most exactly 16 MB, and returns the remaining keys as unprocessed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batch_reads_end_at_their_byte() {
     let directory = tempfile::tempdir().unwrap();

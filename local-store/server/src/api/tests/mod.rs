@@ -1,4 +1,4 @@
-//! The API's tests: recorded answers, and what needs more than one request and its answer.
+//! Tests of the API: a test against recorded responses, and tests that need several requests.
 
 mod limits;
 mod recorded;
@@ -29,7 +29,7 @@ pub(super) async fn open_store(directory: &Path) -> Store {
     Store::open(config(directory), Box::new(|reason| panic!("{reason}"))).await.unwrap()
 }
 
-/// Opens a store that ticks only when a test calls a tick.
+/// Opens a store that does its periodic work only when a test calls `tick`.
 async fn open_store_without_ticks(directory: &Path) -> Store {
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     Store::open_without_ticks(config(directory), on_fatal).await.unwrap()
@@ -65,7 +65,7 @@ async fn put(store: &Store, pk: &str, sk: usize, bytes: usize) {
     succeed(store, "PutItem", &item).await;
 }
 
-/// Follows `LastEvaluatedKey` to the end. Returns each page's sort keys.
+/// Reads all pages of a Query or Scan. Returns the sort keys of each page.
 async fn pages(store: &Store, operation: &str, parameters: &str) -> Vec<Vec<String>> {
     let mut pages = Vec::new();
     let mut start = String::new();
@@ -80,7 +80,8 @@ async fn pages(store: &Store, operation: &str, parameters: &str) -> Vec<Vec<Stri
     }
 }
 
-/// Goal: a page ends at 1 MB of items read, filtered or not, and no item is lost or returned twice.
+/// Goal: a page ends when the items that were read have 1 MB, before the filter is applied. No item is
+/// lost or returned twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_end_at_one_megabyte() {
     let directory = tempfile::tempdir().unwrap();
@@ -90,7 +91,7 @@ async fn pages_end_at_one_megabyte() {
     }
     let query = r#""TableName":"parts","KeyConditionExpression":"pk = :p","ExpressionAttributeValues":{":p":{"S":"a"}}"#;
     let found = pages(&store, "Query", query).await;
-    // The item that reaches 1 MB is the last one of the page.
+    // The item that reaches 1 MB is the last item of the page.
     assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [11, 11, 3]);
     let forward: Vec<String> = found.concat();
     assert_eq!(forward, (0..25).map(|n| n.to_string()).collect::<Vec<_>>());
@@ -100,7 +101,8 @@ async fn pages_end_at_one_megabyte() {
     assert_eq!(pages(&store, "Scan", r#""TableName":"parts""#).await.concat(), forward);
     let filtered = r#""TableName":"parts","FilterExpression":"sk = :n","ExpressionAttributeValues":{":n":{"N":"24"}}"#;
     assert_eq!(pages(&store, "Scan", filtered).await, [vec![], vec![], vec!["24".to_owned()]]);
-    // 11 items of 100,000 bytes and a little: 269 units of 4 KB, halved.
+    // 11 items of slightly more than 100,000 bytes have 269 units of 4 KB. An eventually consistent read
+    // costs half of that.
     let page = succeed(
         &store,
         "Scan",
@@ -142,8 +144,8 @@ async fn pages_and_segments_cover_the_table_once() {
     }
 }
 
-/// Goal: pages and segments of an index return every entry once, even if many entries have one key. A page of
-/// fetched items ends at 1 MB of items.
+/// Goal: pages and segments of an index return every entry once, even if many entries have the same
+/// key. A page of items that are fetched from the table ends at 1 MB of items.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_of_an_index_cover_it_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -197,8 +199,8 @@ async fn pages_of_an_index_cover_it_once() {
     assert_eq!(backward, forward.concat());
 }
 
-/// Goal: batches respect their limits. Requests beyond 16 MB are returned as unprocessed, in a form that can
-/// be sent again.
+/// Goal: batches respect their limits. Requests beyond 16 MB are returned as unprocessed, and a client
+/// can resend them unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_keep_to_their_limits() {
     let directory = tempfile::tempdir().unwrap();
@@ -237,7 +239,8 @@ async fn batches_keep_to_their_limits() {
     assert_eq!(second["UnprocessedKeys"], serde_json::json!({}));
 }
 
-/// Goal: an expired item is deleted once, and the stream record names TTL as the origin.
+/// Goal: an expired item is deleted once, and its stream record identifies time to live (TTL) as the
+/// cause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_record_of_an_expiry_names_time_to_live() {
     let directory = tempfile::tempdir().unwrap();
@@ -296,8 +299,8 @@ async fn the_record_of_an_expiry_names_time_to_live() {
     );
 }
 
-/// Goal: a failure of the store while a transaction is admitted does not seem to be the client's, which the
-/// client would not retry.
+/// Goal: if the store fails while it admits a transaction, it returns a server error. The client would
+/// not retry a client error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_that_the_store_cannot_admit_has_an_error_of_the_store() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,17 +1,19 @@
-//! The API's tests as text: `testdata/api/<operation>.txt`, one file for each operation.
+//! Tests of the API against recorded responses: `testdata/api/<operation>.txt`, one file for each
+//! operation.
 //!
-//! Goal: every response and every error text of the API can be proofread. Method: the requests of each file
-//! are sent to a new store. Each block is a request and, below `----`, the expected status and JSON.
-//! `UPDATE=1 cargo test -p server api` records the responses again.
+//! Goal: every response and every error message of the API can be proofread. Method: the test sends the
+//! requests of each file to a new store. Each block is a request and, below `----`, the expected status
+//! and JSON. `UPDATE=1 cargo test -p server api` records the responses again.
 //!
-//! The same requests are sent to a store of four arcs that enforces throughput. Its answers are the same,
-//! except for those in `testdata/four_arcs.txt`, each below its reason.
+//! Another test sends the same requests to a store of four arcs that enforces throughput. The responses
+//! must be the same, except those that `testdata/four_arcs.txt` lists with a reason.
 //!
 //! A request is an operation's name and its JSON, or one of `raw <target> <body>`, `freeze`, `advance
 //! <milliseconds>`, `count` and `enforce` (throughput), `limit-collections <bytes>` and `tick`. In a request, `${a*5}`
-//! stands for `aaaaa`, and `${Name}` for the first string of a member with that name in the last response
-//! that has one. In a response, values that differ between runs are numbered in the order of their appearance
-//! (`SHARD-1`), times are 0, and 40 or more equal characters are written as in a request.
+//! stands for `aaaaa`. `${Name}` stands for the value of the first string member with this name, in the
+//! latest response that has such a member. In a response, values that differ between runs are numbered in
+//! the order of their appearance (`SHARD-1`), times are 0, and 40 or more equal characters are written as
+//! in a request.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,11 +27,11 @@ use crate::api::describe_endpoints::describe_endpoints;
 use crate::store::{Config, Store, ticks};
 use crate::traffic::Throughput;
 
-/// Plays the requests of one file and returns the file's text with the actual responses.
+/// Sends the requests of a file to a store, and replaces the responses in the file by the actual ones.
 struct Player {
     store: Store,
     captured: BTreeMap<String, String>,
-    /// The values that differ between runs, by kind. Their position is their number.
+    /// The values that differ between runs, by kind. The number of a value is its position.
     numbered: BTreeMap<&'static str, Vec<String>>,
 }
 
@@ -51,7 +53,7 @@ impl Player {
     }
 
     async fn answer(&mut self, command: &str) -> String {
-        // Global indexes lag behind their table when there are several arcs.
+        // With several arcs, global indexes are updated after their table.
         self.store.indexes_settled().await.unwrap();
         let expanded = self.expand(command);
         let (name, rest) = expanded.split_once(char::is_whitespace).unwrap_or((&expanded, ""));
@@ -114,7 +116,7 @@ impl Player {
         out + rest
     }
 
-    /// Numbers the values that differ between runs, and keeps strings by their member's name.
+    /// Replaces the values that differ between runs by numbers. Adds string members to `seen`.
     fn normalise(&mut self, name: &str, value: &mut Value, seen: &mut BTreeMap<String, String>) {
         match value {
             Value::Object(members) => {
@@ -181,7 +183,7 @@ impl Player {
     }
 }
 
-/// Splits a text at empty lines.
+/// Splits a file at empty lines.
 fn blocks(text: &str) -> impl Iterator<Item = &str> {
     text.split("\n\n").map(str::trim).filter(|block| !block.is_empty())
 }
@@ -214,7 +216,8 @@ fn recorded_files() -> Vec<PathBuf> {
     files
 }
 
-/// Plays a file in a new store of so many arcs that ticks only when the file says so.
+/// Sends the requests of a file to a new store with this number of arcs. The store does its periodic
+/// work only for the request `tick`.
 async fn play(recorded: &str, arcs: u32, throughput: Throughput) -> String {
     let directory = tempfile::tempdir().unwrap();
     let config = Config { arcs, ..config(directory.path()) };
@@ -245,14 +248,13 @@ async fn answers_are_as_recorded() {
     assert!(different.is_empty(), "{different}");
 }
 
-/// Goal: several arcs and enforced throughput change no answer without a reason. The list names each
-/// request whose answer differs, after its file and which of its occurrences there it is, and has no
-/// request whose answer is the same.
+/// Goal: several arcs and enforced throughput change a response only for a listed reason. The list has
+/// exactly the requests whose responses differ, each with its file and its occurrence in the file.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_arcs_answer_as_one_does() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/four_arcs.txt");
     let listed = fs::read_to_string(&path).unwrap();
-    // A reason holds for the blocks below it.
+    // A reason applies to the blocks below it.
     let (mut expected, mut reason) = (BTreeMap::new(), "");
     for block in blocks(&listed) {
         if block.starts_with('#') {

@@ -1,11 +1,11 @@
-//! Statements that read several item collections, page by page.
+//! Tests of statements that read several item collections in pages.
 
 use super::*;
 
 /// Returns all results of a statement, read in pages of this size.
 async fn pages_of(store: &Store, statement: &str, limit: usize) -> Vec<String> {
     let (mut found, mut token) = (Vec::new(), None);
-    // The bound of the loop: more than 100 pages would be a defect, too.
+    // More than 100 pages would be a defect.
     for _ in 0..100 {
         let next = token.map_or_else(String::new, |token| format!(r#","NextToken":{token}"#));
         let body = format!(r#"{{"Statement":"{statement}","Limit":{limit}{next}}}"#);
@@ -23,8 +23,8 @@ async fn pages_of(store: &Store, statement: &str, limit: usize) -> Vec<String> {
     panic!("{statement} does not end");
 }
 
-/// Goal: pages over several collections return each item once, in the requested key order, wherever a page
-/// ends. If several ranges are of one collection, its items are still returned once.
+/// Goal: pages over several collections return each item once, in the requested key order, for every
+/// page size. This also applies if several ranges select items of one collection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_go_over_several_collections() {
     let directory = tempfile::tempdir().unwrap();

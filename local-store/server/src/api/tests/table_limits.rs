@@ -1,4 +1,4 @@
-//! The maximum number of indexes of a table, and of the attributes that they project together.
+//! Tests of the maximum number of indexes of a table, and of the attributes that all indexes project.
 //!
 //! Source: AWS, "Quotas in Amazon DynamoDB", secondary indexes per table, projected attributes.
 
@@ -11,7 +11,7 @@ use super::*;
 struct Asked {
     local: usize,
     global: usize,
-    /// The number of attributes that each global index projects besides the keys.
+    /// The number of attributes, other than keys, that each global index projects.
     projected: usize,
 }
 
@@ -70,7 +70,7 @@ async fn outcome(store: &Store, operation: &str, body: &str) -> String {
 
 const INVALID: &str = "ValidationException: One or more parameter values were invalid: ";
 
-/// Goal: a table can have as many indexes and projected attributes as on DynamoDB, and not one more.
+/// Goal: the maximum numbers of indexes and projected attributes are those of DynamoDB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_table_has_at_most_the_maximum_of_indexes() {
     let directory = tempfile::tempdir().unwrap();
@@ -99,7 +99,8 @@ async fn a_new_table_has_at_most_the_maximum_of_indexes() {
     }
 }
 
-/// Goal: the same limits apply when a global index is added later. Deleting an index allows another one.
+/// Goal: the same limits apply when a global index is added to an existing table. After an index is
+/// deleted, another index can be added.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_existing_table_gets_at_most_the_maximum_of_indexes() {
     let directory = tempfile::tempdir().unwrap();
@@ -115,7 +116,7 @@ async fn an_existing_table_gets_at_most_the_maximum_of_indexes() {
     let delete = json!({"TableName": "t-20",
         "GlobalSecondaryIndexUpdates": [{"Delete": {"IndexName": "global-7"}}]});
     succeed(&store, "UpdateTable", &delete.to_string()).await;
-    // A deleted index counts until the ticks have removed it.
+    // A deleted index counts until the periodic work has removed it.
     for _ in 0..20 {
         ticks::tick(&store).await.unwrap();
     }

@@ -1,7 +1,7 @@
-//! Access over the wire: signatures, compressed bodies, origins of pages, forged iterators.
+//! Tests of access over HTTP: signatures, compressed bodies, origins of pages, forged iterators.
 //!
-//! Goal: unauthorised clients get nothing, and compressed bodies mean the same as uncompressed ones. The
-//! module `access` tests the verification of signatures in detail.
+//! Goal: unauthorised clients get no data, and a compressed body has the same effect as an uncompressed
+//! body. The module `access` tests the verification of signatures in detail.
 
 use std::io::{Read, Write};
 
@@ -43,7 +43,7 @@ async fn compressed_requests_are_decompressed_within_bounds() {
     assert_eq!(server.send_packed("CreateTable", &gzip(TABLE.as_bytes())).await.status, 200);
     let described = server.send_packed("DescribeTable", &gzip(br#"{"TableName":"votes"}"#)).await;
     assert_eq!(described.json()["Table"]["TableName"], "votes");
-    // 64 MB of blanks, compressed to some KB.
+    // A decompression bomb: 64 MB of spaces, compressed to some KB.
     let bomb = gzip(&vec![b' '; 64 * 1024 * 1024]);
     assert!(bomb.len() < 100_000);
     assert_eq!(server.send_packed("ListTables", &bomb).await.status, 413);
@@ -63,7 +63,7 @@ async fn compressed_requests_are_decompressed_within_bounds() {
 async fn paths_and_headers_have_at_most_16_kb() {
     let server = Server::start().await;
     for (bytes, status) in [(15 * 1024, 200), (17 * 1024, 400)] {
-        // The limit counts the sum of many lines.
+        // The limit applies to the total size of all header lines.
         let lines =
             (0..bytes / 1024).map(|line| format!("\r\nX-Line-{line}: {}", "x".repeat(1000)));
         let answer = server.send(&format!("{LIST}{}", lines.collect::<String>()), "{}").await;
@@ -89,7 +89,7 @@ async fn large_responses_are_compressed_if_the_client_accepts_it() {
     let plain = server.call("Scan", r#"{"TableName":"votes"}"#).await;
     assert_eq!(packed.header("content-encoding"), "gzip");
     assert!(packed.body.len() < 1000 && plain.body.len() > 5000);
-    // The checksum is that of the bytes that were sent.
+    // The checksum covers the compressed bytes.
     assert_eq!(packed.header("x-amz-crc32"), crc32fast::hash(&packed.body).to_string());
     assert_eq!(plain.header("x-amz-crc32"), crc32fast::hash(&plain.body).to_string());
     let mut unpacked = Vec::new();

@@ -1,10 +1,10 @@
-//! The clock over HTTP: a change of it survives a restart.
+//! Tests of the clock over HTTP: a change of the clock survives a restart.
 
 use std::path::Path;
 
 use super::*;
 
-/// Returns a folder with the files that a process would leave if it were killed now.
+/// Copies the files of a running store to a new folder, as if its process had been killed.
 fn copied(from: &Path) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         for entry in std::fs::read_dir(from).unwrap() {
@@ -23,8 +23,8 @@ fn copied(from: &Path) -> tempfile::TempDir {
     to
 }
 
-/// Goal: a restart does not turn the store's time back. Method: the clock is moved, nothing is written, and a
-/// new store opens a copy of the files as they were at the response.
+/// Goal: a restart does not set the store's clock back. Method: the test advances the clock without a later
+/// write, copies the files when the response arrives, and opens a new store from the copy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_advance_is_durable_without_later_writes() {
     let server = Server::start().await;
@@ -33,7 +33,7 @@ async fn an_advance_is_durable_without_later_writes() {
         (r#"{"freeze":true}"#, 0),
         (r#"{"advance_ms":7200000}"#, 7_200_000),
     ] {
-        // A running clock continues, so the time in the response is later than the time that was set.
+        // The clock is running, so the time in the response is later than the time that was set.
         let told = server.store.now().0 + advance;
         let answer = server.send("POST /_weir/clock HTTP/1.1", change).await;
         assert_eq!(answer.status, 200, "{}", answer.text());

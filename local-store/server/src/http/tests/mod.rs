@@ -1,8 +1,7 @@
-//! Tests of the listener over real sockets.
+//! Tests of the HTTP service over real sockets.
 //!
 //! Goal: a request that is not an API request, is too large, or arrives in pieces gets a response and
-//! harms no other client. Method: bytes are written to a socket unchanged, and the response is read
-//! back.
+//! does not disturb other clients. Method: the tests write raw bytes to a socket and read the response.
 
 mod access;
 mod clock;
@@ -149,7 +148,7 @@ async fn answers_carry_id_checksum_and_type() {
     );
 }
 
-/// Goal: a client with endpoint discovery keeps using the same store, under the same name.
+/// Goal: a client with endpoint discovery continues to use the same store, with the same host name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoint_discovery_finds_the_store_itself() {
     let server = Server::start().await;
@@ -190,12 +189,12 @@ async fn a_connection_serves_many_requests_and_pieces() {
     let server = Server::start().await;
     let mut stream = server.connect().await;
     let request = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 2\r\n\r\n{}";
-    // Sends two requests at once, then one in pieces.
+    // Sends two requests in one write, and then a request in pieces.
     stream.write_all(request.repeat(2).as_bytes()).await.unwrap();
     stream.write_all(&request.as_bytes()[..60]).await.unwrap();
     let mut answered = 0;
     for _ in 0..2 {
-        // Both responses may arrive in one read, so they are counted in the bytes.
+        // Both responses may arrive in one read, so the test counts status lines.
         let mut buffer = [0; 4096];
         if answered < 2 {
             let count = stream.read(&mut buffer).await.unwrap();
@@ -221,7 +220,7 @@ async fn too_large_bodies_are_refused() {
     let answer = Answer::read(&mut stream).await;
     assert_eq!(answer.status, 413);
     assert!(answer.text().contains("larger than 17825792 bytes"), "{}", answer.text());
-    // Without a length, the body is counted while it arrives.
+    // If the length is unknown, the store counts the bytes of the body while they arrive.
     let mut stream = server.connect().await;
     let head = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.PutItem\r\nTransfer-Encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -238,7 +237,7 @@ async fn too_large_bodies_are_refused() {
     let (_, status) = tokio::join!(send, reader.read_exact(&mut first));
     status.unwrap();
     assert_eq!(&first, b"HTTP/1.1 413");
-    // Other requests are served as before.
+    // The store can serve other requests.
     assert_eq!(server.call("ListTables", "{}").await.status, 200);
 }
 
@@ -251,7 +250,7 @@ async fn the_admin_endpoint_moves_the_clock() {
     let advanced = clock("POST /_weir/clock HTTP/1.1", r#"{"advance_ms":60000}"#).await.json();
     assert_eq!(advanced["now_ms"].as_u64().unwrap(), frozen["now_ms"].as_u64().unwrap() + 60_000);
     assert_eq!(clock("GET /_weir/clock HTTP/1.1", "").await.json(), advanced);
-    // Every response has the store's time, by which clients compute the age of a record.
+    // Every response has the store's time, with which clients compute the age of a record.
     let listed = server.call("ListTables", "{}").await;
     let parser = jiff::fmt::rfc2822::DateTimeParser::new();
     let date = parser.parse_timestamp(listed.header("date")).unwrap();
@@ -260,7 +259,7 @@ async fn the_admin_endpoint_moves_the_clock() {
     assert_eq!(resumed["frozen"], false);
     for (head, body, status, part) in [
         ("POST /_weir/clock HTTP/1.1", "", 400, "not JSON"),
-        ("POST /_weir/clock HTTP/1.1", "{}", 400, "expected exactly one change"),
+        ("POST /_weir/clock HTTP/1.1", "{}", 400, "with exactly one change"),
         ("POST /_weir/clock HTTP/1.1", r#"{"freeze":false}"#, 400, "`freeze`"),
         ("POST /_weir/clock HTTP/1.1", r#"{"rewind":true}"#, 400, "`rewind`"),
         ("POST /_weir/clock HTTP/1.1", r#"{"advance_ms":-1}"#, 400, "cannot be set back"),

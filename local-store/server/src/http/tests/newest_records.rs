@@ -1,7 +1,7 @@
-//! The newest records of a stream over the wire.
+//! Tests of the newest records of a stream over HTTP.
 //!
-//! Goal: the records are those of the end of the stream, over all shards, and those of one item are found.
-//! Method: items of several shards are written one after the other.
+//! Goal: the response has the newest records of all shards, or the newest records of one item. Method: the
+//! test writes items of several shards, one after the other.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ async fn the_newest_records_of_all_shards_are_found() {
     assert_eq!(server.call("CreateTable", TABLE).await.status, 200);
     let empty = server.newest(&json!({"limit": 5})).await.0;
     assert_eq!((&empty["shards"], &empty["complete"]), (&json!([]), &json!(true)));
-    // The clock stands still within a second, so the order is that of the log.
+    // With a frozen clock, all records have the same time, so their order is the order of the log.
     server.send("POST /_weir/clock HTTP/1.1", r#"{"freeze":true}"#).await;
     for number in 10..50 {
         let item = json!({"TableName": "votes", "Item": {"pk": {"S": number.to_string()}}});

@@ -1,7 +1,7 @@
-//! Separate tables for each account and Region that requests are signed for.
+//! Tests of separate tables for each owner: an account and Region of signed requests.
 //!
-//! Goal: owners neither see nor disturb each other, and each gets its own account and Region in responses.
-//! The store here accepts any signature; `access` tests signatures.
+//! Goal: owners do not see each other's tables, and responses have the owner's account and Region. The store
+//! in these tests accepts any signature; `access` tests signatures.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ type Signer = (&'static str, &'static str);
 const FIRST: Signer = ("111122223333", "eu-west-1");
 /// The account of [`FIRST`] in another Region.
 const SECOND: Signer = ("111122223333", "us-east-1");
-/// A key without an account: it uses the store's account.
+/// A key without an account, which uses the account of the store.
 const THIRD: Signer = ("anything", "eu-west-1");
 
 async fn start() -> Server {

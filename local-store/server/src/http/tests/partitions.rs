@@ -1,8 +1,8 @@
-//! Splits over the wire, while clients write and follow the stream.
+//! Tests of splits over HTTP, while clients write and read the stream.
 //!
-//! Goal: clients see a split only as two more shards. No record is lost or doubled, and the records of an
-//! item stay in order. Method: counters are incremented while partitions are split. Readers follow the shards
-//! from parent to child and count the records.
+//! Goal: the only effect of a split for clients is two more shards. No record is lost or duplicated, and the
+//! records of an item remain in order. Method: the tests increment counters while partitions are split.
+//! Readers follow the shards from parent to child and count the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Server {
         self.send("POST /_weir/partitions/votes/split HTTP/1.1", &body.to_string()).await
     }
 
-    /// Adds one to a counter and returns its new value.
+    /// Increments a counter and returns its new value.
     async fn count_up(&self, counter: usize) -> u64 {
         let body = json!({"TableName": "votes", "Key": {"pk": {"S": format!("c{counter}")}},
             "UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": {"N": "1"}},
@@ -153,8 +153,8 @@ async fn splits_under_load_neither_lose_nor_repeat_records() {
     for _ in 0..12 {
         server.count_up(COUNTERS).await;
         let answer = server.split(&json!({})).await;
-        // If the largest partition has only one counter, it cannot be split, so another partition is split in
-        // its middle.
+        // If the largest partition has only one counter, it cannot be split. The test then splits another
+        // partition in its middle.
         if answer.status == 409 {
             let partitions = server.partitions().await;
             let widest = partitions.iter().max_by_key(|p| width(p)).unwrap();
@@ -172,7 +172,7 @@ async fn splits_under_load_neither_lose_nor_repeat_records() {
     }
     let mut early = reader.await.unwrap();
     let mut late = Reader::start(&server).await;
-    // A child shard may be listed before its parent was read, but is read only after it.
+    // A child shard may be listed before its parent was read, but the reader reads the parent first.
     for _ in 0..20 {
         early.read(&server).await;
         late.read(&server).await;
@@ -220,7 +220,7 @@ async fn hot_partitions_are_split_where_their_traffic_halves() {
     let limits = SplitLimits { write_units: 2, sustained_ms: 6000, ..SplitLimits::default() };
     server.store.traffic().set_limits(limits);
     let before = server.partitions().await;
-    // Store time advances only when the test says so, so rates are exact.
+    // Only the test advances the store's clock, so rates are exact.
     for _ in 0..7 {
         for counter in 0..40 {
             server.count_up(counter % 5).await;
@@ -241,8 +241,8 @@ async fn hot_partitions_are_split_where_their_traffic_halves() {
     };
     let after = server.partitions().await;
     check_ring(&after);
-    // Each counter was written 8 times a second. A partition with one counter stays as it is; a partition
-    // with several counters is split between them.
+    // Each counter was written 8 times a second. A partition with several counters is split between them; a
+    // partition with one counter is not split.
     let several: Vec<usize> =
         before.iter().map(|p| within(p, &tokens)).filter(|count| *count > 1).collect();
     assert_eq!(after.len(), before.len() + several.len(), "{tokens:?}");
@@ -289,7 +289,7 @@ async fn an_impossible_split_is_refused_with_advice() {
         (json!({"partition": 0, "at": "0"}), 409, "outside the partition"),
         (json!({"partition": 0, "at": "x"}), 400, "not a token"),
         (json!({"at": "7"}), 400, "`partition` is missing"),
-        (json!({"partition": -1}), 400, "no such partition"),
+        (json!({"partition": -1}), 400, "does not exist"),
         (json!({"everything": true}), 400, "`everything`"),
         (json!([]), 400, "object"),
     ] {

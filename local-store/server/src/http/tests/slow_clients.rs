@@ -1,8 +1,8 @@
 //! Tests of slow clients.
 //!
-//! Goal: a client that sends too slowly is disconnected, at the times in docs/differences-from-dynamodb.md,
-//! and blocks no other client. Method: a connection in memory, and tokio's paused clock, so that no real time
-//! passes.
+//! Goal: a client that sends too slowly is disconnected after the times in
+//! docs/differences-from-dynamodb.md, and blocks no other client. Method: the tests use a connection in
+//! memory, and tokio's paused clock, so that no real time passes.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ fn guarded(server: &Server) -> (Guarded<Routes>, Arc<Connections>) {
 /// The head of a request with a body of 100 bytes.
 const HEAD: &str = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 100\r\n\r\n";
 
-/// Sends the pieces, each after its number of seconds. Returns the first line of the response (empty if the
-/// connection ends without one), and the seconds until it came.
+/// Sends the pieces, each after a pause of its number of seconds. Returns the first line of the response
+/// and the seconds until it arrived. The line is empty if the connection closes without a response.
 async fn converse(mut client: DuplexStream, pieces: &[(u64, &str)]) -> (String, u64) {
     let begun = Instant::now();
     let (mut reader, mut writer) = tokio::io::split(&mut client);
@@ -50,7 +50,7 @@ async fn converse(mut client: DuplexStream, pieces: &[(u64, &str)]) -> (String, 
     }
 }
 
-/// Goal: a connection is closed after a minute without a request, but stays open while requests come.
+/// Goal: a connection is closed after a minute without a request, but stays open while requests arrive.
 #[tokio::test]
 async fn a_silent_connection_is_closed() {
     let server = Server::start().await;
@@ -99,8 +99,8 @@ async fn clients_that_read_no_response_are_disconnected() {
     assert_eq!(begun.elapsed().as_secs(), 30);
 }
 
-/// Goal: while another client waits for the place, a client with an incomplete request is soon disconnected.
-/// A client with a complete request keeps its time for the response.
+/// Goal: if another client needs the place, a client with an incomplete request is disconnected soon. A
+/// client with a complete request is not disconnected before the write time-out.
 #[tokio::test]
 async fn a_needed_place_is_taken_from_an_incomplete_request() {
     let server = Server::start().await;
@@ -120,7 +120,7 @@ async fn a_needed_place_is_taken_from_an_incomplete_request() {
         let begun = Instant::now();
         let want = async {
             sleep(Duration::from_secs(2)).await;
-            // The only place is taken, so its connection is asked to leave.
+            // The only place is taken, so its connection is asked to close.
             connections.make_room();
         };
         let (_, (), ()) = tokio::join!(

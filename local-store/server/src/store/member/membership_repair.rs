@@ -1,9 +1,9 @@
 //! Membership repair: replaces the previous identity of a rebuilt node in every group.
 //!
-//! The leader of each arc repairs its group. A node with a new identity first receives the state as
-//! a learner, then becomes a voter in place of its previous identity. After a crash, the next
-//! leader resumes the repair. Only the first arc assigns new identities. The leaders of the other
-//! arcs learn them from the nodes' own reports.
+//! The leader of each arc repairs its group. A node with a new identity first receives the state as a
+//! learner, and then becomes a voter in place of its previous identity. After a crash, the next leader
+//! resumes the repair. Only the leader of the first arc assigns new identities. The leaders of the other
+//! arcs get the identities from the nodes.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -14,13 +14,13 @@ use crate::store::cluster::rebuilt_slots;
 use node::ring::ArcId;
 use node::{Node, NodeId, WeakNode, incarnation_of, slot_of};
 
-/// The interval between two checks of the members.
+/// The interval between two checks of the group's members.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The time-out of a membership change, in which a rebuilt node receives its data and becomes a
-/// voter. After a time-out, the members are checked again.
+/// voter. After a time-out, the next check retries the change.
 const CHANGE: Duration = Duration::from_secs(60);
 
-/// Repairs the membership of a group for as long as the node runs.
+/// Repairs the membership of a group while the node runs.
 pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
@@ -31,8 +31,8 @@ pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
         if !node.leads() || (is_first && node.status().learners.is_empty()) {
             continue;
         }
-        // In the first arc, assigning a new identity also changes the members, and such changes
-        // must not overlap.
+        // In the first arc, the assignment of a new identity also changes the members. Two membership
+        // changes must not overlap.
         let _turn = if is_first { Some(peer_service.begin_change().await) } else { None };
         let Some(members) = find_members(&node, &peer_service).await else { continue };
         let status = node.status();
@@ -41,18 +41,18 @@ pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
             continue;
         }
         let nodes = rebuilt_slots(&members, &voters);
-        tracing::info!(?nodes, "rebuilt nodes receive their data");
+        tracing::info!(?nodes, "copying data to rebuilt nodes");
         match tokio::time::timeout(CHANGE, node.change_members(&members)).await {
             Ok(Ok(())) => tracing::info!("all replicas are complete again"),
-            Ok(Err(error)) => tracing::warn!(error, "a rebuilt node does not have its data yet"),
+            Ok(Err(error)) => tracing::warn!(error, "cannot copy data to a rebuilt node yet"),
             Err(_) => tracing::warn!("a rebuilt node did not receive its data within {CHANGE:?}"),
         }
     }
 }
 
-/// Returns the members that the group should have: for each slot, the identity that its process
-/// reports. The group of the first arc must already know this identity; other groups may know an
-/// earlier one of the slot. Returns `None` while a process is unreachable, or has no identity yet.
+/// Returns the members that the group should have: for each slot, the identity that its process reports.
+/// In the first arc, these identities must already be members; another group may still have an earlier
+/// identity of a slot. Returns `None` while a process is unreachable or has no identity.
 async fn find_members(node: &Node, peer_service: &PeerService) -> Option<BTreeSet<NodeId>> {
     let status = node.status();
     let mut members = BTreeSet::from([node.id()]);

@@ -1,10 +1,12 @@
-//! One node of a store whose other nodes are separate processes: how it starts and joins.
+//! The start of a node whose peers are separate processes.
 //!
-//! A node with data starts from its data. A node without data asks its peers. If a peer has data,
-//! the leader gives the node a new identity and sends it the data. If no peer has data and all are
-//! reachable, the node in the lowest slot creates the cluster and invites the others. Therefore
-//! only one node can create a cluster, and only if there certainly is none. The slots and their
-//! addresses never change.
+//! - A node with data starts from its data.
+//! - If the node has no data, but a peer has, the leader gives the node a new identity and sends it the
+//!   data.
+//! - If no node has data and all nodes are reachable, the node in the lowest slot creates the cluster and
+//!   invites the others. Therefore only one node can create a cluster, and only if no cluster exists.
+//!
+//! The slots and their addresses never change.
 
 mod membership_repair;
 mod peer_service;
@@ -36,20 +38,20 @@ use node::clock::Clock;
 use node::status::{Role, Status};
 use node::{Node, NodeId, OnFatal, Settings, incarnation_of, node_id, slot_of};
 
-/// The interval at which a waiting node sends messages to its peers.
+/// The interval at which a node that is waiting to start sends messages to its peers.
 const ROUND: Duration = Duration::from_millis(100);
 /// The time-out of the request for a peer's identity or status.
 const QUESTION: Duration = Duration::from_millis(300);
 /// The time-out for a peer to become a node, or for the leader to assign an identity. It is long
 /// enough for some slow syncs.
 const JOINING: Duration = Duration::from_secs(10);
-/// The interval between two log lines about the wait.
+/// The interval between two log lines of a node that is waiting to start.
 const PROGRESS: Duration = Duration::from_secs(2);
-/// The maximum time for which the start of a node with data waits for a leader. After it, the node
-/// serves requests even without one.
+/// The maximum time for which the start of a node with data waits for a leader. After this time, the
+/// node serves requests even if there is no leader.
 const LEADER_WAIT: Duration = Duration::from_secs(10);
-/// The time for which a misconfigured peer is tolerated before the start fails. This allows time to
-/// restart either process with a corrected configuration.
+/// The time after which the start fails because a peer is misconfigured. In this time, either process
+/// can be restarted with a corrected configuration.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The node that a process runs.
@@ -57,9 +59,9 @@ const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 pub struct Member {
     /// The slot of the node.
     pub slot: u64,
-    /// The address at which the node of each slot listens for its peers, including this node's.
+    /// The address at which each node listens for its peers, by slot. It includes this node.
     pub addresses: BTreeMap<u64, SocketAddr>,
-    /// The secret that each node must prove to know.
+    /// The secret of the cluster, if it has one.
     pub secret: Option<ClusterSecret>,
     /// The port for peers.
     pub listener: TcpListener,
@@ -108,11 +110,12 @@ pub(super) struct Start<'a> {
     pub(super) arcs: u32,
     pub(super) clock: &'a Arc<Clock>,
     pub(super) host: &'a Host,
-    /// Called when the node's disk is damaged and its peers can continue without it.
+    /// Called when the node's disk is damaged and its peers can continue without the node.
     pub(super) restart: OnFatal,
 }
 
-/// Starts the node once its identity is known, and waits for leaders. After an error, it does not run.
+/// Determines the identity of the node, starts the node, and waits for leaders. After an error, the node
+/// does not run.
 pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membership), String> {
     let Start { data, member, settings, arcs, clock, host, restart } = start;
     let files = open_files(data, member.slot, host).await?;
@@ -179,8 +182,7 @@ async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFi
         };
     };
     if files.log.is_fresh() && !files.has_empty_states()? {
-        // Without its log, the node does not know how it voted, so it must not vote under this
-        // identity again.
+        // Without its log, the node has lost its votes, so it must not vote with this identity again.
         drop(files);
         cluster::set_aside(data, slot, "the node's log is missing")?;
         return Ok(None);
@@ -228,8 +230,8 @@ impl StartingMember<'_> {
         Ok(replicas)
     }
 
-    /// If this node created the cluster, creates the groups that are missing. The node may have
-    /// died before it created all of them.
+    /// If this node created the cluster, creates the missing groups. The process may have died before
+    /// it created all groups.
     async fn begin_groups(&self, replicas: &[Node]) -> Result<(), String> {
         let maker = self.local.slots.first().map(|slot| node_id(*slot, 0));
         let members: BTreeSet<NodeId> =
@@ -252,7 +254,7 @@ impl StartingMember<'_> {
             let aside = directory::list_damaged(&self.data, self.local.slot);
             if let Ok((invitation, answer)) = invited.try_recv() {
                 // A node that had data belongs to an existing cluster, so it must not join a new
-                // one.
+                // cluster.
                 if !aside.is_empty() && incarnation_of(invitation.identity.node) == 0 {
                     let _ = answer.send(Answer::Refused(set_aside_before(&aside)));
                     continue;
@@ -311,11 +313,13 @@ impl StartingMember<'_> {
         }
     }
 
-    /// Returns whether the processes died while the cluster was created. Called for a node that was
-    /// invited but has no data. All nodes must be reachable, and each node that knows the cluster
-    /// must have no log entry after the members. Then no leader has written anything, so it does
-    /// not matter if this node has lost a vote. In that case it must start under its old identity:
-    /// without it, the others may have no majority to elect a leader that could assign a new one.
+    /// Returns whether the processes died while the cluster was created. Called for a node that has an
+    /// identity but no data.
+    ///
+    /// The result is true if all nodes are reachable, and no node of the cluster has a log entry after
+    /// the entry with the members. Then no leader has written anything, and a lost vote of this node
+    /// does no harm. The node must start with its identity: without its vote, the other nodes may have
+    /// no majority to elect the leader that assigns new identities.
     async fn has_died_early(&self, answers: &IdentityAnswers, own: &Identity) -> bool {
         if incarnation_of(own.node) > 0 {
             return false;
@@ -333,8 +337,8 @@ impl StartingMember<'_> {
         true
     }
 
-    /// Returns whether the peer in a slot is running, leads no arc, and has no entry except the one
-    /// with the members, whose index is 0.
+    /// Returns whether the peer in a slot is running, leads no arc, and has only the entry with the
+    /// members, whose index is 0.
     async fn knows_members_alone(&self, slot: u64, arcs: u32) -> bool {
         let answer = self.peers.ask(slot, &Question::Status, QUESTION).await;
         let Ok(Answer::Status(replicas, _)) = answer else { return false };
@@ -387,8 +391,8 @@ impl StartingMember<'_> {
             let arcs = own.arcs;
             let invitation = Invitation { identity, arcs, token_key: token_key.clone() };
             let asked = self.peers.ask(*slot, &Question::Join(invitation), JOINING).await;
-            // A peer that joins adopts an identity, which ends the connection, so its answer may be
-            // lost. The next round shows whether it has joined.
+            // A peer that joins adopts an identity, which closes the connection. Its answer may be lost.
+            // The next round checks whether the peer has joined.
             if let Ok(Answer::Refused(reason)) = asked {
                 progress.log(&format!("node {slot} does not join: {reason}"));
             }
@@ -439,8 +443,8 @@ impl StartingMember<'_> {
         let mut refused_since = None;
         let read = || join_all(replicas.iter().map(Node::read_index));
         while tokio::time::timeout(ROUND, read()).await.is_err() {
-            // If only one of two peers refuses, that peer may be misconfigured. If both refuse,
-            // this node is misconfigured.
+            // If only one of the two peers refuses this node, the peer may be misconfigured. If both
+            // refuse, this node is misconfigured.
             let refusals = self.peers.refusals();
             let waited = begun.elapsed() > LEADER_WAIT;
             if let Some(reason) = refusals.first()
@@ -454,7 +458,7 @@ impl StartingMember<'_> {
             let answers = self.identify_all().await;
             if let Some(other) = self.find_successor(id).await {
                 return Err(format!(
-                    "this directory belongs to incarnation {} of node {}, which incarnation {} has replaced: move `node-{}` away so that the node is rebuilt",
+                    "this directory belongs to incarnation {} of node {}, but incarnation {} has replaced it: move `node-{}` away so that the node is rebuilt",
                     incarnation_of(id),
                     self.local.slot,
                     incarnation_of(other),
@@ -472,7 +476,8 @@ impl StartingMember<'_> {
         Ok(())
     }
 
-    /// Returns the identity that has replaced this node's, if the leader of an arc knows one.
+    /// Returns the identity that has replaced the identity of this node, according to the leader of
+    /// an arc.
     async fn find_successor(&self, own: NodeId) -> Option<NodeId> {
         for slot in self.peers.slots() {
             let answer = self.peers.ask(slot, &Question::Status, QUESTION).await;
@@ -480,8 +485,8 @@ impl StartingMember<'_> {
             for status in replicas.iter().filter(|status| status.role == Role::Leader) {
                 let members: BTreeSet<NodeId> =
                     status.voters.iter().chain(&status.learners).copied().collect();
-                // An arc that has not admitted this node yet still has its previous identity, so
-                // earlier identities do not count.
+                // Only later identities count. An arc that has not admitted this node yet has its
+                // previous identity.
                 let is_later = |member: &NodeId| {
                     slot_of(*member) == slot_of(own)
                         && incarnation_of(*member) > incarnation_of(own)
@@ -514,7 +519,8 @@ fn waiting_for(answers: &IdentityAnswers, all_needed: bool) -> String {
     }
 }
 
-/// The log lines about the wait, limited to one per interval. Contains the time of the last line.
+/// The log of a node that is waiting to start, limited to one line per [`PROGRESS`]. The value is the
+/// time of the last line.
 struct WaitReport(Instant);
 
 impl WaitReport {

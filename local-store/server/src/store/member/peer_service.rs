@@ -1,4 +1,4 @@
-//! The service that answers messages of peers, before and while this process's node runs.
+//! The service that answers messages of peers, before this process's node has started and while it runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
@@ -56,7 +56,7 @@ impl PeerService {
         (Arc::new(peer_service), invited)
     }
 
-    /// Starts passing messages to the node, which has started.
+    /// Forwards messages to the node from now on. Called after the node has started.
     pub(super) fn attend(&self, replicas: &[Node]) {
         // A process starts its node only once, so setting the value never fails.
         let _ = self.replicas.set(replicas.iter().map(Node::downgrade).collect());
@@ -90,7 +90,7 @@ impl PeerService {
         }
     }
 
-    /// Returns the slots of the cluster except this node's.
+    /// Returns the slots of the peers.
     pub(super) fn peer_slots(&self) -> Vec<u64> {
         let own = self.local.slot;
         self.local.slots.iter().copied().filter(|slot| *slot != own).collect()
@@ -118,7 +118,7 @@ impl PeerService {
         if self.invitations.try_send((invitation, answer)).is_err() {
             return Answer::Refused(format!("node {} already has an invitation", self.local.slot));
         }
-        let failed = |_| Answer::Refused(format!("node {} could not join", self.local.slot));
+        let failed = |_| Answer::Refused(format!("node {} failed to join", self.local.slot));
         answered.await.unwrap_or_else(failed)
     }
 
@@ -130,8 +130,8 @@ impl PeerService {
         if node.leader() != Some(node.id()) {
             return Answer::Refused(format!("node {} is not the leader", self.local.slot));
         }
-        // Ask the process at the slot's address whether it has data: the request may come from a
-        // different process.
+        // Asks the process at the slot's address whether it has data, because the request may come from
+        // a different process.
         match self.identify(slot).await {
             Some(who) if !who.has_data => {}
             Some(_) => {
@@ -154,7 +154,7 @@ impl PeerService {
         match tokio::time::timeout(JOINING / 2, admitted).await {
             Ok(Ok(id)) => self.invitation(id),
             Ok(Err(reason)) => Answer::Refused(reason),
-            Err(_) => Answer::Refused("another change of the membership is in progress".to_owned()),
+            Err(_) => Answer::Refused("another membership change is in progress".to_owned()),
         }
     }
 
@@ -163,8 +163,8 @@ impl PeerService {
         let Some(own) = own else {
             return Answer::Refused(format!("node {} has no identity", self.local.slot));
         };
-        // A node that lacks the token key must not create a new key for the invitation, because the
-        // cluster uses a different key.
+        // If this node lacks the token key, it must not create a new key for the invitation, because
+        // the cluster uses a different key.
         let token_key = match TokenKey::of_member(&self.data) {
             Ok(token_key) => token_key,
             Err(reason) => return Answer::Refused(reason),
@@ -184,8 +184,8 @@ impl PeerService {
         match question {
             Question::Node(message) => match self.replica(message.arc) {
                 Some(node) => Answer::Node(Box::new(node.handle(*message).await)),
-                // Without a node, nothing was done: the sender of a write or a read retries until
-                // it finds a leader, which may be this node.
+                // The node has not started, so the message was not executed. The sender of a read or a
+                // write retries until it finds a leader, which may be this node.
                 None => match message.request {
                     Request::Submit(_) | Request::ReadIndex => {
                         Answer::Node(Box::new(Response::NotLeader))

@@ -1,5 +1,5 @@
-//! The restart of a process whose only node has a damaged disk. After the restart, the directory is
-//! set aside, and the node is rebuilt from its peers.
+//! Restarts a process whose only node has a damaged disk. After the restart, the directory is set aside,
+//! and the node is rebuilt from its peers.
 
 use std::path::Path;
 use std::sync::Weak;
@@ -15,11 +15,11 @@ use node::{Node, OnFatal, WeakNode, check_redundancy, slot_of};
 
 /// The interval between two checks of the peers.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
-/// The interval between two log lines that say why the node waits.
+/// The interval between two log lines with the reason why the node waits.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Waits until the node with these replicas is damaged and its peers can continue without it, then restarts
-/// the process.
+/// Waits until the node with these replicas is damaged and its peers can continue without the node. Then
+/// restarts the process.
 pub(super) async fn run(
     replicas: Vec<WeakNode>,
     peers: Weak<Peers>,
@@ -55,7 +55,7 @@ pub(super) async fn run(
 /// Checks whether this node's peers can continue without it.
 ///
 /// # Errors
-/// The reason why the node is still needed.
+/// The reason why the peers cannot continue without the node.
 async fn check_peers(peers: &Peers, own: &[Node]) -> Result<(), String> {
     let ask = async |slot| (slot, peers.ask(slot, &Question::Status, QUESTION).await);
     let mut others = Vec::new();

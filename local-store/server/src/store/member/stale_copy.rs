@@ -1,9 +1,9 @@
-//! Detects a data directory that was restored from an older copy, if the current leader knows about it.
+//! Detects a data directory that was restored from an older copy.
 //!
-//! A node that lacks entries that it acknowledged must not vote. Otherwise another node that lacks
-//! the same entries could become the leader with its vote, and acknowledged writes would be lost.
-//! Only the leader knows what each node acknowledged during its term. A restored copy is therefore
-//! not detected while there is no leader, or after the leader has changed.
+//! A node that has lost entries that it acknowledged must not vote. Its vote could elect a leader that
+//! lacks the same entries, and acknowledged writes would be lost. Only the leader stores which entries
+//! each node has acknowledged during the leader's term. Therefore a restored copy is not detected while
+//! there is no leader, or after the leader has changed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,14 +17,14 @@ use node::ring::ArcId;
 use node::slot_of;
 use node::status::{Role, Status};
 
-/// The maximum time for finding the leaders before a node with data starts without them. The start
-/// takes this long only if a peer is unreachable and no other node leads.
+/// The maximum time for finding the leaders. After this time, a node with data starts without this check.
+/// The start takes this long only if a peer is unreachable and no other node leads.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Refuses to start a node whose log lacks entries that it acknowledged, according to the leaders.
 ///
 /// # Errors
-/// A leader knows that the node acknowledged entries that are not in its log.
+/// According to a leader, the node acknowledged entries that are not in its log.
 pub(super) async fn refuse_older_copy(
     peers: &Peers,
     slot: u64,
@@ -42,7 +42,7 @@ pub(super) async fn refuse_older_copy(
             None => "before the first entry".to_owned(),
         };
         return Err(format!(
-            "the directory of node {slot} lacks entries that the node acknowledged: the leader, node {}, has an acknowledgement of entry {acknowledged} of {}, but the log in the directory ends {end}. The directory was restored from an older copy, so the node's vote could lose writes: move `node-{slot}` away so that the node is rebuilt",
+            "the directory of node {slot} lacks entries that the node acknowledged: the leader, node {}, has an acknowledgement of entry {acknowledged} of {}, but the log in the directory ends {end}. The directory was restored from an older copy, and a vote of this node could lose acknowledged writes: move `node-{slot}` away so that the node is rebuilt",
             slot_of(leader.node),
             leader.arc,
         ));
@@ -50,7 +50,7 @@ pub(super) async fn refuse_older_copy(
     Ok(())
 }
 
-/// Returns the leader with the latest term for each arc, if it is reached within [`WAIT`].
+/// Returns the status of the leader with the latest term for each arc, if it responds within [`WAIT`].
 async fn find_leaders(peers: &Peers, arcs: usize) -> BTreeMap<ArcId, Status> {
     let begun = Instant::now();
     let mut leaders = BTreeMap::new();

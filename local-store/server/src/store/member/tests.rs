@@ -1,5 +1,5 @@
-//! Three stores over sockets, each with one node: how a cluster is created, how a node returns, and which
-//! nodes are refused.
+//! Tests of three stores over sockets, each with one node: the creation of a cluster, the restart of a
+//! node, and the refusal of nodes.
 
 use std::time::Duration;
 
@@ -15,8 +15,7 @@ struct Trio {
     /// The number of arcs of the nodes.
     arcs: u32,
     addresses: BTreeMap<u64, SocketAddr>,
-    /// The ports. They stay open while a node is down, because a connection of another test could take a free
-    /// port.
+    /// The ports. They stay open while a node is down, so that no other test can take a port.
     listeners: BTreeMap<u64, std::net::TcpListener>,
 }
 
@@ -38,7 +37,7 @@ impl Trio {
     }
 
     async fn open(&self, slot: u64) -> Result<Store, String> {
-        // The previous store may still be closing its files.
+        // The previous store may not have closed its files yet.
         for _ in 0..400 {
             match self.open_once(slot).await {
                 Err(reason) if reason.contains("other process") => {
@@ -156,7 +155,7 @@ async fn survive(trio: Trio) {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(voters(&third), expected, "it has a new identity, and its votes again");
+    assert_eq!(voters(&third), expected, "the node is a voter with a new identity");
     let reports = third.nodes().await;
     let slots: Vec<u64> = reports.iter().map(|report| report.slot).collect();
     assert_eq!(slots, [1, 2, 3]);
@@ -187,7 +186,7 @@ async fn an_interrupted_creation_of_the_cluster_is_completed() {
         });
         let (first, others) = (files.next().unwrap(), files.collect::<Vec<_>>());
         drop(others);
-        // One arc of the first node has durably stored its members. No other node knows them.
+        // Only one arc of the first node has stored its members durably. No other node has them.
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
         let transport = Arc::new(LocalTransport::default());
         let settings = Settings { has_neighbours: false, ..Settings::default() };
@@ -221,7 +220,7 @@ async fn a_directory_of_another_store_is_refused() {
     let (_first, _second, third) = tokio::join!(one.open(1), one.open(2), stranger.open(3));
     let refused = third.err().unwrap();
     assert!(refused.contains("belongs to another store"), "{refused}");
-    // The node does not run: a running node has its files open.
+    // Checks that the node does not run, because a running node has its files open.
     let closed = async || {
         while storage::disk::FileDisk::open(stranger.data(3).join("node-3")).is_err() {
             tokio::time::sleep(Duration::from_millis(25)).await;
@@ -243,8 +242,8 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// Goal: a node whose directory was restored from an older copy does not vote, as long as the leader lives
-/// that knows what the node acknowledged.
+/// Goal: a node whose directory was restored from an older copy does not start. The leader, which has the
+/// acknowledgements of the node, has not changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_copy_of_a_directory_is_refused_while_the_leader_lives() {
     let trio = Trio::new(1);
@@ -274,9 +273,9 @@ async fn an_older_copy_of_a_directory_is_refused_while_the_leader_lives() {
     close(Some(follower)).await;
     std::fs::remove_dir_all(trio.data(slot)).unwrap();
     copy_all(copy.path(), &trio.data(slot));
-    let refused = trio.open(slot).await.err().expect("it lacks what it acknowledged");
+    let refused = trio.open(slot).await.err().expect("the copy lacks acknowledged entries");
     assert!(refused.contains(&format!("move `node-{slot}` away")), "{refused}");
-    assert!(sees(&stores[&leader], "acknowledged").await, "the leader is as it was");
+    assert!(sees(&stores[&leader], "acknowledged").await, "the leader has not changed");
 
     let directory = trio.data(slot).join(format!("node-{slot}"));
     std::fs::rename(directory, copy.path().join("away")).unwrap();

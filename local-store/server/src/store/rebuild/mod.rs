@@ -1,9 +1,9 @@
-//! The rebuild of a damaged node of this process while the store runs: the node is stopped, its directory is
-//! set aside, and the node receives its data from its peers with a new identity.
+//! Rebuilds a damaged node of this process while the store runs. The module stops the node, sets its directory
+//! aside, and starts a node with a new identity, which receives the data from its peers.
 //!
 //! Nodes are rebuilt one at a time, and only if the other nodes can continue without the node
 //! (`node::redundancy`). The process may end at any moment. The next start finds a directory with recorded
-//! damage, no directory, or a new one, and continues from there.
+//! damage, no directory, or a new directory, and resumes the rebuild.
 
 #[cfg(test)]
 mod tests;
@@ -24,12 +24,12 @@ use node::status::Status;
 use node::{Node, NodeId, check_redundancy, slot_of};
 use storage::disk::Damage;
 
-/// The interval between two checks of a damaged node that cannot be set aside yet. Reads use another node at
-/// once, but a write may wait for this interval.
+/// The interval between two checks of a damaged node that cannot be set aside yet. Reads use another node
+/// immediately, but a write may wait for this interval.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval between two log lines about a damaged node that cannot be set aside yet.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
-/// The time that requests on a stopped node have to end: twice the maximum duration of a request.
+/// The time in which requests on a stopped node must end: twice the maximum duration of a request.
 const RELEASE: Duration = Duration::from_secs(20);
 /// The pause between two attempts to create the new directory.
 const RETRY: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ pub(super) struct Rebuild {
     pub(super) host: Host,
 }
 
-/// Watches the nodes as long as the store exists.
+/// Rebuilds damaged nodes while the store exists.
 pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
     let mut logged_at: Option<Instant> = None;
     loop {
@@ -98,8 +98,8 @@ impl Rebuild {
     /// Stops a damaged node and sets its directory aside. Returns the new identity of the node.
     ///
     /// # Errors
-    /// The reason why the node cannot be set aside yet. Nothing has changed, except that a new
-    /// identity may have been assigned.
+    /// The reason why the node cannot be set aside yet. The node is unchanged, but a new identity may
+    /// have been assigned.
     async fn set_aside(&self, store: &Store, slot: u64) -> Result<Identity, String> {
         let nodes = store.current_nodes();
         let (damaged, others) = split(&nodes, slot);
@@ -114,7 +114,7 @@ impl Rebuild {
         let leader =
             of_first_arc.find(|replica| replica.leads()).ok_or("the first arc has no leader")?;
         let admitted = leader.admit(slot).await.map_err(|error| error.to_string())?;
-        // From now on, requests no longer use the damaged node.
+        // Removes the damaged node from the node set, so that requests do not use it.
         let members: Vec<Replicas> = others.into_iter().cloned().collect();
         store.shared.nodes.send_replace(Arc::new(members));
         for replica in damaged {
@@ -129,15 +129,15 @@ impl Rebuild {
         Ok(Identity::new(self.cluster.clone(), admitted, arcs))
     }
 
-    /// Waits until a stopped node has closed all files of its directory. Otherwise a reader that
-    /// opens files by path could read those of the new node.
+    /// Waits until a stopped node has closed all files of its directory. Otherwise a reader that opens
+    /// files by path could read the files of the new node.
     async fn wait_for_release(&self, slot: u64) {
         let path = directory::path(&self.data, slot);
         let begun = Instant::now();
         while !directory::is_free(&path) {
             if begun.elapsed() > RELEASE {
                 (self.host.on_fatal)(&format!(
-                    "node {slot} is damaged, and its directory was still in use {RELEASE:?} after the node stopped: the next start sets the directory aside"
+                    "node {slot} is damaged, and its directory was still in use {RELEASE:?} after the node stopped: restart the store, which then sets the directory aside"
                 ));
                 return;
             }
@@ -153,7 +153,7 @@ impl Rebuild {
             let Some(store) = store.upgrade() else { return };
             match self.start(slot, identity.clone()).await {
                 Ok(replicas) => return self.repair_groups(&store, &replicas),
-                Err(reason) => tracing::error!(reason, "node {slot} cannot be recreated yet"),
+                Err(reason) => tracing::error!(reason, "cannot start a new node {slot} yet"),
             }
             drop(store);
             tokio::time::sleep(RETRY).await;
@@ -165,7 +165,7 @@ impl Rebuild {
         cluster::start_node(files, &self.transport, true, &self.clock, &self.host).await
     }
 
-    /// Adds a new node to the store, and makes it a voter of each group once it has its data.
+    /// Adds a new node to the store. Makes it a voter of each group after it has received the data.
     fn repair_groups(&self, store: &Store, replicas: &Replicas) {
         let mut nodes = Vec::clone(&store.current_nodes());
         nodes.push(replicas.clone());

@@ -1,4 +1,4 @@
-//! The effect of damage on the nodes and on writes, while a store of three nodes runs.
+//! Tests of damage to the disks of a running store of three nodes: rebuilt nodes, and the effect on writes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::api;
 use crate::store::Config;
 use node::incarnation_of;
 
-/// The time-out of all waits. It is long, because the machine may be busy with other tests.
+/// The time-out of every wait in these tests. It is long, because the machine may be busy with other tests.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The maximum number of attempts of one request, as in an SDK.
 const TRIES: u64 = 8;
@@ -39,7 +39,7 @@ impl Fixture {
         loop {
             match Store::open(config(), Box::new(|reason| panic!("{reason}"))).await {
                 Ok(store) => return store,
-                // The threads of the previous store may still be closing its files.
+                // The previous store may not have closed its files yet.
                 Err(error) if error.reason.contains("other process") => {
                     assert!(begun.elapsed() < LIMIT, "{error}");
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -49,7 +49,7 @@ impl Fixture {
         }
     }
 
-    /// Puts an item with the next number.
+    /// Puts an item with the next number as its key.
     async fn put(&mut self, store: &Store) {
         let item = json!({"p": {"S": format!("k{}", self.written)}});
         call(store, "PutItem", &json!({"TableName": "table", "Item": item})).await;
@@ -160,7 +160,7 @@ async fn a_node_is_kept_if_the_others_cannot_do_without_it() {
         fixture.put(&store).await;
         tokio::time::sleep(CHECK_INTERVAL).await;
     }
-    assert_eq!(fixture.aside(), [0, 0, 0], "no sound node is left");
+    assert_eq!(fixture.aside(), [0, 0, 0], "every node is damaged, so none is set aside");
     fixture.check(&store).await;
     drop(store);
 
@@ -176,6 +176,6 @@ async fn a_node_is_kept_if_the_others_cannot_do_without_it() {
         fixture.put(&store).await;
         tokio::time::sleep(CHECK_INTERVAL).await;
     }
-    assert_eq!(fixture.aside(), [0, 3, 0], "its disk damages what it holds again and again");
+    assert_eq!(fixture.aside(), [0, 3, 0], "three set-aside directories are the maximum");
     fixture.check(&store).await;
 }

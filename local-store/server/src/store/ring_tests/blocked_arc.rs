@@ -1,7 +1,7 @@
-//! The effect of an arc that accepts no index entries: it blocks writes of their table, TTL and the building
-//! of indexes, and nothing else.
+//! Tests of an arc that does not accept index entries. Only writes to the table of the index, TTL and the
+//! building of indexes are blocked.
 //!
-//! Method: one arc knows an index that the other arcs do not know yet, so its entries wait.
+//! Method: one arc has an index that the other arcs do not have yet, so its index entries wait.
 
 use partition::{
     IndexNumber, IndexStatus, Placement, SecondaryIndex, TimeToLive, TimeToLiveChange, adds_entries,
@@ -12,10 +12,10 @@ use crate::api::{self, Response};
 use crate::store::outbox_relay;
 use crate::store::ticks::{self, SweepResult};
 
-/// The arc that knows the index, so that its entries wait.
+/// The only arc that has the index, so its index entries wait.
 const AHEAD: ArcId = ArcId(1);
 
-/// Returns the command that adds an index to the table in an arc. The test sends it to [`AHEAD`] first.
+/// Returns the command that adds an index to the table in an arc. The test first sends it only to [`AHEAD`].
 fn adopt(known: &Table) -> Command {
     let mut wider = known.definition();
     let late = SecondaryIndex { number: IndexNumber(1), ..wider.indexes[0].clone() };
@@ -56,7 +56,7 @@ async fn an_index_that_cannot_follow_blocks_writes() {
     store.submit(puts.collect()).await.unwrap();
     assert!(store.blocks_writes(&known, &key(made)).unwrap());
 
-    // Background work waits, too. The removal of an index does not wait.
+    // Background work also waits, but the removal of an index does not wait.
     let replica = store.replica(AHEAD);
     assert!(!outbox_relay::has_room(&store, &replica, &known).unwrap());
     let with = |status: IndexStatus| {
@@ -75,7 +75,7 @@ async fn an_index_that_cannot_follow_blocks_writes() {
     assert!(refused.body.contains("IndexWriteKeyRangeThroughputExceeded"), "{}", refused.body);
     let cancelled = transact(&store, "new", name).await;
     assert!(cancelled.body.contains("ThrottlingError"), "{}", cancelled.body);
-    // A transaction that was executed before gets its earlier result and is not executed again.
+    // A transaction that was already executed gets its earlier result and is not executed again.
     let repeated = transact(&store, "made", made).await;
     assert_eq!(repeated.status, 200, "{}", repeated.body);
     let elsewhere = (0..).find(|name| known.arc_of(&key(*name)) != AHEAD).unwrap();
@@ -96,7 +96,8 @@ async fn a_blocked_sweep_reports_the_blocked_tables() {
     create(&store).await;
     let change = TimeToLiveChange::Enable("ttl".to_owned());
     store.submit(vec![Command::UpdateTimeToLive { table: TABLE, change }]).await.unwrap();
-    // The table changes arc by arc, so TTL is enabled everywhere only after several ticks.
+    // The arcs change the table one after the other, so TTL is enabled in all arcs only after several
+    // ticks.
     for _ in 0..3 {
         ticks::tick(&store).await.unwrap();
     }

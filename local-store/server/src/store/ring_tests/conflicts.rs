@@ -1,4 +1,4 @@
-//! The responses to requests while a transaction over several arcs has locked their items.
+//! Tests of requests for items that a transaction over several arcs has locked.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ async fn answer(store: &Store, operation: &str, body: &Value) -> (u16, Value) {
     (response.status, serde_json::from_str(&response.body).unwrap())
 }
 
-/// Returns a store with two items in two arcs. A transaction has locked the second one.
+/// Returns a store with two items in two arcs. A transaction has locked the second item.
 async fn store_with_a_lock(folder: &Path) -> (Store, u64, u64) {
     // Without ticks, unfinished transactions are not recovered.
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
@@ -94,8 +94,8 @@ async fn a_conflict_is_reported_for_each_operation() {
     }
 }
 
-/// Goal: a repeated request whose earlier attempt has locked the items gets the error for a transaction in
-/// progress. Any other request gets a conflict.
+/// Goal: if an earlier attempt of the same request has locked the items, the repeated request gets the error
+/// for a transaction in progress. Any other request gets a conflict.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_earlier_attempt_is_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ async fn a_running_earlier_attempt_is_reported() {
         let (status, said) = answer(&store, "TransactWriteItems", &write).await;
         assert_eq!(status, 400, "{token:?}: {said}");
         assert!(said["__type"].as_str().unwrap().ends_with(kind), "{token:?}: {said}");
-        // The same test below the API.
+        // The same test without the API.
         let token = token.map(|token| store.request_token(token));
         let replies = store.submit(vec![transfer(free, locked, 1, token)]).await.unwrap();
         let conflict = vec![CancellationReason::None, CancellationReason::Conflict];

@@ -1,5 +1,5 @@
-//! A store of three nodes and three arcs on a real directory: tables and indexes over arcs, restarts,
-//! transactions that must keep a sum, and transactions whose coordinator is lost.
+//! Tests of a store with three nodes and three arcs on a real directory. They cover tables and indexes over
+//! several arcs, restarts, transactions that must preserve a sum, and transactions that lose their coordinator.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn config(directory: &Path, arcs: u32) -> Config {
 }
 
 async fn open(directory: &Path, arcs: u32) -> Store {
-    // The threads of the previous store may still be closing its files.
+    // The previous store may not have closed its files yet.
     for _ in 0..500 {
         match Store::open(config(directory, arcs), Box::new(|reason| panic!("{reason}"))).await {
             Ok(store) => return store,
@@ -155,7 +155,7 @@ fn count_entries(store: &Store, forward: bool) -> usize {
     entries
 }
 
-/// Returns two names whose items are in two different arcs, neither of which is the first.
+/// Returns two names whose items are in different arcs. Neither arc is the first arc.
 fn names_apart(store: &Store) -> (u64, u64) {
     let arc = |name: &u64| table(store).arc_of(&key(*name));
     let find = |arc_id| (0..100).find(|name| arc(name) == ArcId(arc_id)).unwrap();
@@ -213,7 +213,7 @@ async fn a_token_is_known_in_every_arc() {
         assert!(matches!(made[..], [Reply::Transacted { repeated: false, .. }]), "{made:?}");
         let again = store.submit(vec![transfer(a, b, 5, token.clone())]).await.unwrap();
         assert!(matches!(again[..], [Reply::Transacted { repeated: true, .. }]), "{again:?}");
-        // The same token in another transaction, even in a single arc.
+        // Another transaction with the same token is refused, even if it needs only one arc.
         let one = Transaction { token, operations: vec![change(a, '+', 7)] };
         let other = store.submit(vec![Command::Transaction(Box::new(one))]).await.unwrap();
         assert_eq!(other, [Reply::TokenMismatch]);
@@ -226,7 +226,7 @@ async fn a_token_is_known_in_every_arc() {
     assert!(balances.values().any(|n| *n == 75), "{balances:?}");
 }
 
-/// Goal: whatever the order of transfers, every reader of all accounts sees the same sum.
+/// Goal: during concurrent transfers, every reader of all accounts sees the same sum.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_bank_over_arcs_always_has_the_same_sum() {
     const ACCOUNTS: u64 = 12;
@@ -283,8 +283,8 @@ async fn a_bank_over_arcs_always_has_the_same_sum() {
     assert_eq!(sum, ACCOUNTS * 100);
 }
 
-/// Goal: no index entry is delivered to an arc that does not know the table yet. The entry would be lost
-/// there.
+/// Goal: no index entry is delivered to an arc that does not have the table yet, because the arc would
+/// discard it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_accepts_no_items_before_every_arc_knows_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -327,7 +327,7 @@ async fn a_partition_that_no_arc_has_is_not_split() {
     }
 }
 
-/// Goal: two readers never see two writes in different orders.
+/// Goal: two readers always see two writes in the same order.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_over_arcs_notices_a_write_between_its_two_reads() {
     let folder = tempfile::tempdir().unwrap();
@@ -351,7 +351,8 @@ async fn a_read_over_arcs_notices_a_write_between_its_two_reads() {
     }
 }
 
-/// Goal: a client that has read items with locks can write them at once.
+/// Goal: a client that has read items with locks can write them immediately, because the locks are
+/// released.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_leaves_no_locks_behind() {
     let folder = tempfile::tempdir().unwrap();
@@ -379,8 +380,8 @@ async fn a_read_leaves_no_locks_behind() {
     }
 }
 
-/// Goal: a read with locks may be recovered and released before all its items are locked. It then reports a
-/// conflict instead of values from different points in time.
+/// Goal: if recovery releases a read with locks before all its items are locked, the read reports a conflict.
+/// Otherwise it could return values from different points in time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_that_was_released_meanwhile_reports_a_conflict() {
     let folder = tempfile::tempdir().unwrap();
@@ -405,7 +406,7 @@ async fn a_read_that_was_released_meanwhile_reports_a_conflict() {
         };
         let mut items = reader_of(&[(first, 0)]).lock().await.unwrap().unwrap();
         if is_given_up {
-            // Does what the leader of the arc does when it recovers the read.
+            // Releases the read, as the leader of the arc does when it recovers the read.
             assert!(reader_of(&[(first, 0)]).release().await.unwrap());
             let two = vec![change(names[0], '-', 1), change(names[1], '+', 1)];
             let two = Transaction { token: None, operations: two };
@@ -420,7 +421,8 @@ async fn a_read_that_was_released_meanwhile_reports_a_conflict() {
     }
 }
 
-/// Goal: if the coordinator is lost, an undecided transaction is released, and a decided one is applied.
+/// Goal: if the coordinator is lost, an undecided transaction is aborted, and a decided transaction is
+/// applied.
 #[tokio::test(flavor = "multi_thread")]
 async fn unfinished_transactions_are_recovered() {
     let folder = tempfile::tempdir().unwrap();
@@ -451,7 +453,7 @@ async fn unfinished_transactions_are_recovered() {
             let replies = store.replica(deciding_arc).submit(vec![command]).await.unwrap();
             assert_eq!(replies, [Reply::Decided { commit: true }]);
         }
-        // The coordinator never returns. Other writers get through once recovery has unlocked the items.
+        // The coordinator never returns. Other writes succeed after recovery has unlocked the items.
         let expected = if decided { 11 } else { 10 };
         for name in [a, b] {
             let free = loop {
@@ -469,8 +471,8 @@ async fn unfinished_transactions_are_recovered() {
     }
 }
 
-/// Goal: if a repeated request gets the result of its earlier execution, every strongly consistent read then
-/// sees the writes, even if the first coordinator was lost or is slow.
+/// Goal: after a repeated request has returned the result of its earlier execution, every strongly
+/// consistent read sees the writes. This also applies if the first coordinator was lost or is slow.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_transaction_is_readable_once_it_is_answered() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ pub(super) async fn call(store: &Store, operation: &str, body: &str) -> api::Res
     api::handle(store, &format!("DynamoDB_20120810.{operation}"), body.as_bytes()).await
 }
 
-/// Calls an operation that must succeed and passes its response to `read`.
+/// Calls an operation that must succeed, and parses its response with `read`.
 pub(super) async fn succeed<T>(
     store: &Store,
     target: &str,
@@ -26,12 +26,12 @@ pub(super) async fn succeed<T>(
     Ok(read(&json::parse(response.body.as_bytes()).unwrap()))
 }
 
-/// Returns the item in a member, if the member is present.
+/// Returns the item in a member of a response; `None` if the member is absent.
 pub(super) fn item(answer: &Json<'_>, name: &str) -> Option<Item> {
     answer.get(name).map(|member| json::decode_item(member).unwrap())
 }
 
-/// Returns the items in a member that is a list.
+/// Returns the items in a member of a response that is a list.
 pub(super) fn items(answer: &Json<'_>, name: &str) -> Vec<Item> {
     let members = answer.get(name).and_then(Json::as_array).unwrap_or_default();
     members.iter().map(|member| json::decode_item(member).unwrap()).collect()
@@ -44,14 +44,14 @@ pub(super) fn number(answer: &Json<'_>, name: &str) -> u64 {
     }
 }
 
-/// Returns the last part of an error's type.
+/// Returns the type of an error without its prefix.
 pub(super) fn error_type(body: &str) -> String {
     let tree = json::parse(body.as_bytes()).unwrap();
     let name = tree.get("__type").and_then(Json::as_str).unwrap_or_default();
     name.rsplit('#').next().unwrap_or_default().to_owned()
 }
 
-/// Returns the text of an error.
+/// Returns the message of an error.
 pub(super) fn message(body: &str) -> String {
     let tree = json::parse(body.as_bytes()).unwrap();
     tree.get("message").and_then(Json::as_str).unwrap_or_default().to_owned()

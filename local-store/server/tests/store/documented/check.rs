@@ -1,4 +1,4 @@
-//! Executes operations in the store and in the model, and compares the responses.
+//! Executes operations in the store and in the model, and compares the results.
 
 use std::collections::BTreeMap;
 
@@ -20,17 +20,17 @@ use super::{statement, stream};
 
 pub(super) type Outcome = Result<(), TestCaseError>;
 
-/// The maximum number of pages of one Query. An endless Query must not hang the test.
+/// The maximum number of pages of one Query, so that an endless Query fails the test.
 const PAGES_MAX: usize = 1000;
 
-/// The run of one history on its own tables.
+/// The execution of one history on its own tables.
 pub(super) struct Play<'s> {
     pub(super) store: &'s Store,
     pub(super) tables: Vec<String>,
     pub(super) state: State,
 }
 
-/// Runs a history on new tables, and removes them.
+/// Executes a history on new tables, and deletes the tables.
 pub(super) async fn play(store: &Store, number: u64, history: &[Operation]) -> Outcome {
     let tables: Vec<String> = (0..KINDS.len()).map(|kind| format!("t{number}-{kind}")).collect();
     for (kind, name) in KINDS.iter().zip(&tables) {
@@ -110,7 +110,8 @@ impl Play<'_> {
     }
 
     async fn carry_out(&mut self, operation: &Operation) -> Outcome {
-        // With several arcs, indexes lag behind, but the model updates its indexes at once.
+        // With several arcs, the store updates indexes later than the table; the model updates them
+        // immediately.
         self.store
             .indexes_settled()
             .await
@@ -251,7 +252,7 @@ impl Play<'_> {
                 format!(r#"{{"{name}":{{{}}}}}"#, write_parameters(write, &self.tables))
             })
             .collect();
-        // An update without an expression cannot be an operation of a transaction.
+        // In a transaction, an update must have an expression.
         if writes.iter().any(|w| matches!(&w.change, Change::Update(actions) if actions.is_empty()))
         {
             return Ok(());
@@ -268,8 +269,8 @@ impl Play<'_> {
             }
             return Ok(());
         }
-        // An empty value for an index key fails the request with a validation error instead of cancelling the
-        // transaction.
+        // An empty value for an index key does not cancel the transaction. The request fails with a
+        // validation error.
         if decided.iter().any(|decision| matches!(decision, Err(Refusal::Invalid)))
             && error_type(&response.body) == "ValidationException"
         {
@@ -307,7 +308,8 @@ impl Play<'_> {
         same(&body, &expected, &found)
     }
 
-    /// Returns what a Query or Scan reads: pairs of an entry and its whole item, in any order.
+    /// Returns the expected result of a Query or Scan: pairs of an entry and its complete item, in any
+    /// order.
     fn read_of(&self, read: &Read) -> Vec<(Item, Item)> {
         match read.index() {
             Some(index) => self.state.entries(read.table, index),
@@ -384,7 +386,7 @@ impl Play<'_> {
         all.check(read, &mut expected, &parameters).map(|_| ())
     }
 
-    /// Follows `LastEvaluatedKey` to the end.
+    /// Reads all pages of a Query or Scan.
     async fn pages(
         &self,
         read: &Read,
@@ -405,7 +407,7 @@ impl Play<'_> {
                 })
                 .await?;
             let Some(last) = last else {
-                // A Query of a table without sort key reads at most one item, so it has no next page.
+                // A Query of a table without a sort key reads at most one item, so it has no next page.
                 let is_key = operation == "Query" && read.index().is_none();
                 let reads_one_item = is_key && KINDS[read.table].sort.is_none();
                 return if reads_one_item || read.limit.is_none_or(|limit| scanned < limit) {
@@ -421,7 +423,7 @@ impl Play<'_> {
     }
 }
 
-/// All results of a Query or Scan, page after page.
+/// The results of all pages of a Query or Scan.
 #[derive(Debug, Default)]
 struct Pages {
     items: Vec<Item>,
@@ -445,7 +447,8 @@ impl Pages {
     ) -> Result<Vec<Item>, TestCaseError> {
         same(what, &(expected.len() as u64), &self.scanned)?;
         expected.retain(|(entry, _)| {
-            // A filter sees the attributes that the index holds, even if the items are fetched.
+            // A filter is evaluated on the attributes that the index projects, even if items are fetched
+            // from the table.
             read.filter.as_ref().is_none_or(|filter| holds(filter, entry))
         });
         same(what, &(expected.len() as u64), &self.count)?;

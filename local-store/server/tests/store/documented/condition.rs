@@ -1,5 +1,5 @@
-//! The meaning of conditions according to the documentation, "Condition and filter expressions,
-//! operators, and functions", and the value at a path.
+//! Evaluates conditions, projections and paths according to the documentation, "Condition and filter
+//! expressions, operators, and functions".
 
 use std::cmp::Ordering;
 
@@ -35,8 +35,8 @@ fn size(value: &AttributeValue) -> Option<u64> {
     Some(size as u64)
 }
 
-/// Compares two values; `None` if they have no order. Only two numbers, two strings or two binaries have an
-/// order.
+/// Compares two values. Returns `None` if they are not two numbers, two strings or two binaries, because
+/// other values have no order.
 fn order(left: &AttributeValue, right: &AttributeValue) -> Option<Ordering> {
     match (left, right) {
         (AttributeValue::N(left), AttributeValue::N(right)) => Some(left.cmp(right)),
@@ -113,7 +113,7 @@ fn begins_with(whole: &AttributeValue, part: &AttributeValue) -> bool {
     }
 }
 
-/// Returns whether an item meets a condition. A missing item counts as an empty one.
+/// Returns whether a condition is true for an item. A missing item is an empty item.
 pub(super) fn holds(condition: &Condition, item: &Item) -> bool {
     match condition {
         Condition::Compare(left, comparator, right) => {

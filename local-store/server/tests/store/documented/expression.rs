@@ -1,4 +1,4 @@
-//! Expressions as values, and their text in a request.
+//! Expressions of the model, and their conversion to strings for a request.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -98,7 +98,7 @@ pub(super) enum Assigned {
     Joined(Source, Source),
 }
 
-/// One action of an update. No two actions of one update have the same root.
+/// One action of an update. All actions of an update have different roots.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
     Set(Path, Assigned),
@@ -127,7 +127,7 @@ impl Action {
     }
 }
 
-/// A writer of one request's expressions, which collects their placeholders.
+/// A writer of the expressions of one request, which collects their placeholders.
 #[derive(Default)]
 pub(super) struct Writer {
     pub(super) names: BTreeMap<String, String>,
@@ -141,7 +141,8 @@ impl Writer {
         name
     }
 
-    /// Writes a path: members as placeholders and roots literally, so that the test covers both forms.
+    /// Writes a path. Members are placeholders and roots are literal names, so that the test covers both
+    /// forms.
     pub(super) fn path(&mut self, path: &Path) -> String {
         let mut text = path.root.to_owned();
         for step in &path.steps {

@@ -1,7 +1,7 @@
-//! Generates random operations. Names and values are few, so that operations interact.
+//! Generates random operations. There are few names and values, so that operations affect the same items.
 //!
 //! Only requests with a documented outcome are generated. `testdata/api` and the crate `expression` test
-//! malformed requests as text.
+//! malformed requests.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use super::table::{KEY_VALUES, KINDS, KeyNumbers, Projection};
 
 /// The attributes that are not keys. Other attributes, `g`, `h` and `k`, are keys of indexes.
 const PLAIN: [&str; 7] = ["a", "b", "c", "m", "l", "s", "n"];
-/// The number of partition keys of a table. It is small, so that collections grow.
+/// The number of partition keys of a table. It is small, so that item collections become large.
 const PARTITIONS: u8 = 3;
 
 fn number() -> impl Strategy<Value = Number> {
@@ -88,7 +88,7 @@ fn list(inner: impl Strategy<Value = AttributeValue>) -> impl Strategy<Value = A
     vec(inner, 0..4).prop_map(AttributeValue::L)
 }
 
-/// Returns a value whose type is the usual one for the attribute.
+/// Returns a value of the type that the attribute usually has.
 fn value_of(name: &'static str) -> BoxedStrategy<AttributeValue> {
     let usual = match name {
         "m" => map(value()).boxed(),
@@ -148,7 +148,7 @@ fn comparator() -> impl Strategy<Value = Comparator> {
     select([Equal, Unequal, Less, LessOrEqual, Greater, GreaterOrEqual].as_slice())
 }
 
-/// Returns two values of one ordered type, the lower one first.
+/// Returns two values of one ordered type, the lower value first.
 fn ordered_pair() -> impl Strategy<Value = (AttributeValue, AttributeValue)> {
     let sorted = |mut pair: [AttributeValue; 2]| {
         pair.sort_by(|left, right| left.compare(right).unwrap());
@@ -304,7 +304,7 @@ fn keys() -> impl Strategy<Value = Vec<(usize, KeyNumbers)>> {
 fn returns(write: &Write) -> BoxedStrategy<Returns> {
     use Returns::{AllNew, AllOld, None, UpdatedNew, UpdatedOld};
     let choices: &[Returns] = match &write.change {
-        // With parts of documents, `UPDATED_OLD` and `UPDATED_NEW` are tested in the crate `expression`.
+        // The crate `expression` tests `UPDATED_OLD` and `UPDATED_NEW` for updates of nested values.
         Change::Update(actions) if actions.iter().all(Action::changes_whole_attribute) => {
             &[None, AllOld, AllNew, UpdatedOld, UpdatedNew]
         }
@@ -320,7 +320,7 @@ fn paths_of(roots: Vec<&'static str>) -> impl Strategy<Value = Vec<Path>> {
         .prop_flat_map(|roots| roots.into_iter().map(read_path).collect::<Vec<_>>())
 }
 
-/// Returns a path for a read. A path must not lead into an attribute that is a key of a table.
+/// Returns a path for a read. A path must not address a part of a table's key attribute.
 fn read_path(root: &'static str) -> BoxedStrategy<Path> {
     match PLAIN.contains(&root) {
         true => path_from(root).boxed(),
@@ -335,7 +335,8 @@ fn paths() -> impl Strategy<Value = Vec<Path>> {
 fn read() -> impl Strategy<Value = Read> {
     (table(), 0..4usize).prop_flat_map(|(table, index)| {
         let found = KINDS[table].indexes.get(index);
-        // A global index returns only the attributes that it holds, and a Query refuses filters on others.
+        // A global index returns only the attributes that it projects. A Query refuses filters on other
+        // attributes.
         let filter = option::weighted(0.4, condition());
         let (projection, may_have_all) = match found {
             Some(found) if found.is_global && found.projection != Projection::All => {

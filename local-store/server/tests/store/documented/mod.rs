@@ -1,12 +1,13 @@
 //! A property test of the store against a model of DynamoDB's documentation.
 //!
-//! Goal: after any operations in any order, items, conditions, updates, indexes, pages, batches, transactions
-//! and stream records are as documented. Method: random operations (`generate`) are executed by the store and
-//! by a small model in memory (`state`, `condition`, `update`), and every response is compared (`check`). The
-//! model shares only the value types of the crate `model` with the store. A failure is shrunk to few
+//! Goal: after any sequence of operations, items, conditions, updates, indexes, pages, batches, transactions
+//! and stream records are as documented. Method: the store and a small model in memory (`state`, `condition`,
+//! `update`) execute random operations (`generate`), and the test compares every response (`check`). The
+//! model shares only the value types of the crate `model` with the store. The test shrinks a failure to few
 //! operations. Each Query is also executed as a PartiQL statement, and the results are compared.
 //!
-//! `OPERATIONS=5000000 cargo test -p server --test store` runs longer; `SEED=7` runs other operations.
+//! `OPERATIONS=5000000 cargo test -p server --test store` executes more operations; `SEED=7` executes other
+//! operations.
 
 mod answer;
 mod check;
@@ -28,7 +29,7 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use server::store::{Config as StoreConfig, Store};
 
-/// The default number of operations in a run.
+/// The default number of operations that the test executes.
 const OPERATIONS: u64 = 100_000;
 /// The maximum number of operations in one history. Each history has its own tables.
 const HISTORY_MAX: usize = 400;
@@ -55,7 +56,8 @@ fn the_store_behaves_as_documented() {
     check_store(1, setting("OPERATIONS", OPERATIONS));
 }
 
-/// Goal: the same holds with several arcs, over which tables, indexes and transactions are spread.
+/// Goal: the store also behaves as documented if its tables, indexes and transactions are distributed over
+/// several arcs.
 #[test]
 fn a_ring_of_three_arcs_behaves_as_documented() {
     check_store(3, setting("OPERATIONS", OPERATIONS) / 5);

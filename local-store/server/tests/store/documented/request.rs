@@ -1,4 +1,4 @@
-//! Operations as values, and the JSON of their requests.
+//! Operations of the model, and their conversion to the JSON of a request.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ pub(super) enum Returns {
     UpdatedNew,
 }
 
-/// A comparison of a Query's sort key. The numbers are those of [`key_value`](super::table::key_value).
+/// A comparison of a Query's sort key. The numbers are arguments of [`key_value`](super::table::key_value).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SortCondition {
     Equal(u8),
@@ -62,7 +62,7 @@ impl Read {
         KINDS[self.table].indexes.get(self.index)
     }
 
-    /// Returns the attributes of the filter that the index lacks, in the order of the filter.
+    /// Returns the attributes of the filter that the index does not project, in the order of the filter.
     pub(super) fn filtered_in_vain(&self) -> Vec<&'static str> {
         let mut roots = Vec::new();
         let held = self.index().and_then(|index| index.projected(&KINDS[self.table]));
@@ -73,7 +73,7 @@ impl Read {
         roots
     }
 
-    /// Returns the error of a Query, or of its statement, whose filter uses attributes that the index lacks.
+    /// Returns the expected error if the filter uses attributes that the index does not project.
     pub(super) fn refusal(&self) -> Option<String> {
         let missing = expression::in_set_order(self.filtered_in_vain().into_iter());
         let index = self.index().filter(|_| !missing.is_empty())?;

@@ -23,11 +23,11 @@ pub(super) struct Write {
 
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// Puts these attributes besides the key.
+    /// Replaces the item by one with these attributes and the key.
     Put(Item),
     Update(Vec<Action>),
     Delete,
-    /// Checks a condition. Occurs only in transactions.
+    /// Checks a condition without a write. Occurs only in transactions.
     Check,
 }
 
@@ -89,7 +89,7 @@ impl State {
         let kind = write.kind();
         let old = self.get(write.table, write.key).cloned();
         let put = write.item();
-        // The store reports errors that do not depend on the existing item first.
+        // The store first reports the errors that do not depend on the existing item.
         if put.as_ref().is_some_and(|item| !kind.fits_indexes(item)) {
             return Err(Refusal::Invalid);
         }
@@ -138,7 +138,7 @@ impl State {
         Ok(written)
     }
 
-    /// Returns the entries of an index with their whole items, in any order.
+    /// Returns the entries of an index with their complete items, in any order.
     pub(super) fn entries(&self, table: usize, index: &Index) -> Vec<(Item, Item)> {
         let has_keys = |item: &&Item| {
             item.0.contains_key(index.partition.0)

@@ -1,6 +1,6 @@
-//! A Query as a PartiQL statement: the same items in the same order, page by page.
+//! Executes a Query also as a PartiQL statement, which must return the same items in the same order.
 //!
-//! A statement has the conditions of the Query, with another syntax for names and values, so it needs no
+//! The statement has the conditions of the Query, with another syntax for names and values, so it needs no
 //! separate model.
 
 use std::fmt::Write as _;
@@ -15,11 +15,11 @@ use super::check::same;
 use super::expression::Writer;
 use super::request::Read;
 
-/// The maximum number of pages of one statement. An endless statement must not hang the test.
+/// The maximum number of pages of one statement, so that an endless statement fails the test.
 const PAGES_MAX: usize = 2000;
 
-/// Returns the conditions as a statement writes them: `?` for each value, and quotes around each name that
-/// had a placeholder. Also returns the values in the order of their places.
+/// Converts conditions to the syntax of statements, with `?` for each value and quotes around each name that
+/// had a placeholder. Also returns the values in the order of their `?`.
 fn converted(condition: &str, writer: &Writer) -> (String, Vec<AttributeValue>) {
     let (mut out, mut values) = (String::new(), Vec::new());
     let mut rest = condition;
@@ -42,8 +42,8 @@ fn converted(condition: &str, writer: &Writer) -> (String, Vec<AttributeValue>) 
     (out + rest, values)
 }
 
-/// Compares the results of a Query with those of a statement. `order` is the attribute in `ORDER BY`, and
-/// whether the order is ascending.
+/// Compares the results of a Query with the results of its statement. `order` is the attribute in `ORDER BY`,
+/// and true if the order is ascending.
 pub(super) async fn check(
     store: &Store,
     read: &Read,

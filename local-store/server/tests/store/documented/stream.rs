@@ -1,7 +1,7 @@
 //! Compares the stream of a table with the model's changes.
 //!
-//! According to the documentation of DynamoDB Streams, each change of an item appears once, the changes
-//! of one item in order, and a write that changes nothing does not appear.
+//! According to the documentation of DynamoDB Streams, each change of an item appears exactly once, and the
+//! changes of one item appear in order. A write that does not change its item does not appear.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,8 @@ async fn records(play: &Play<'_>, table: usize) -> Result<Vec<(Item, Event)>, Te
             iterator = call(play, "GetRecords", &body, |answer| {
                 let records = answer.get("Records").and_then(Json::as_array).unwrap();
                 all.extend(records.iter().map(record));
-                // An open shard never ends. A page that is not full contains all records until now.
+                // The iterator of an open shard never ends, but a page that is not full is the last page with
+                // records.
                 text(answer, "NextShardIterator").filter(|_| records.len() == 100)
             })
             .await?;

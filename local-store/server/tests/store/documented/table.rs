@@ -7,7 +7,7 @@ use model::{AttributeValue, Item, Number};
 /// A key attribute: its name and the descriptor of its type.
 pub(super) type KeyAttribute = (&'static str, &'static str);
 
-/// The attributes that an index holds besides the keys.
+/// The attributes, other than keys, that an index projects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Projection {
     All,
@@ -69,7 +69,7 @@ pub(super) const KINDS: [Kind; 3] = [
     },
 ];
 
-/// A key value with its order.
+/// The value of a key, which can be compared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum KeyValue {
     N(Number),
@@ -88,7 +88,7 @@ impl KeyValue {
     }
 }
 
-/// Returns the value with a number, of the type of the key attribute. Larger numbers give larger values.
+/// Returns the key value for a number, with the type of the key attribute. A larger number has a larger value.
 pub(super) fn key_value(attribute: KeyAttribute, number: u8) -> AttributeValue {
     match attribute.1 {
         "N" => AttributeValue::N(
@@ -104,7 +104,7 @@ pub(super) fn key_value(attribute: KeyAttribute, number: u8) -> AttributeValue {
     }
 }
 
-/// The number of values of [`key_value`].
+/// The number of different values that [`key_value`] returns.
 pub(super) const KEY_VALUES: u8 = 7;
 
 /// The numbers of a partition key's value and a sort key's value.
@@ -121,7 +121,7 @@ impl Kind {
         key
     }
 
-    /// Returns the sort order of an item in its table: its key.
+    /// Returns the key of an item, which determines its order in the table.
     pub(super) fn order(&self, item: &Item) -> (KeyValue, Option<KeyValue>) {
         let value = |name: &str| KeyValue::of(&item.0[name]).unwrap();
         (value(self.partition.0), self.sort.map(|sort| value(sort.0)))
@@ -188,7 +188,8 @@ impl Kind {
 }
 
 impl Index {
-    /// Returns the names of the attributes that entries hold, for a table of this kind; `None` for all.
+    /// Returns the names of the attributes in entries of the index, for a table of this kind; `None` if
+    /// entries have all attributes.
     pub(super) fn projected(&self, kind: &Kind) -> Option<Vec<&'static str>> {
         let included = match self.projection {
             Projection::All => return None,

@@ -1,11 +1,11 @@
-//! The meaning of updates according to the documentation, "Using update expressions in DynamoDB".
+//! Applies updates according to the documentation, "Using update expressions in DynamoDB".
 
 use model::{AttributeValue, Item, Number};
 
 use super::condition::find;
 use super::expression::{Action, Assigned, Path, Source, Step};
 
-/// The error of an update that does not fit the item.
+/// The error of an update that cannot be applied to the item.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Invalid;
 
@@ -23,8 +23,8 @@ pub(super) fn updated(old: &Item, actions: &[Action]) -> Result<Item, Invalid> {
     Ok(new)
 }
 
-/// Returns the item that an update creates from a key. Removing is no error, because nothing exists. An
-/// update that only removes creates no item (see `state`).
+/// Returns the item that an update creates from a key. Actions that only remove are skipped, because there is
+/// nothing to remove. An update with only such actions creates no item (see `state`).
 pub(super) fn created(key: &Item, actions: &[Action]) -> Result<Item, Invalid> {
     let others: Vec<Action> =
         actions.iter().filter(|action| !action.only_removes()).cloned().collect();
@@ -72,8 +72,8 @@ fn assigned_value(old: &Item, assigned: &Assigned) -> Result<AttributeValue, Inv
     }
 }
 
-/// Returns the map or list at a path's last step but one, and the last step. All earlier steps must exist and
-/// have the right type.
+/// Returns the map or list that contains the value at a path, and the last step of the path. All earlier steps
+/// must exist and have the right type.
 fn parent<'i, 'p>(
     item: &'i mut Item,
     path: &'p Path,
@@ -105,7 +105,7 @@ fn set(item: &mut Item, path: &Path, value: AttributeValue) -> Result<(), Invali
         }
         (AttributeValue::L(members), Step::Element(index)) => match members.get_mut(*index) {
             Some(member) => *member = value,
-            // Beyond the end of the list, the value becomes its last member.
+            // If the position is beyond the end of the list, the value is appended.
             None => members.push(value),
         },
         _ => return Err(Invalid),
@@ -170,7 +170,7 @@ fn delete(item: &mut Item, root: &str, value: &AttributeValue) -> Result<(), Inv
         }
         _ => return Err(Invalid),
     };
-    // DynamoDB has no empty sets, so a set without members is removed.
+    // DynamoDB has no empty sets, so an empty set is removed.
     if is_empty {
         item.0.remove(root);
     } else {

@@ -9,11 +9,11 @@ use super::Cluster;
 
 /// The pause between two checks.
 const CHECK_PAUSE: Duration = Duration::from_millis(200);
-/// The number of checks after which the whole state of a damaged node is read, if no read has found
-/// the damage by then.
+/// The number of checks after which the entire state of a damaged node is read, if no read has
+/// found the damage yet.
 const CHECKS_TO_VERIFY: u32 = 15;
 
-/// Runs until its runtime ends.
+/// Restarts damaged nodes with empty disks, until the runtime ends.
 pub async fn run(cluster: Cluster) {
     let mut checks = 0;
     loop {
@@ -36,7 +36,8 @@ fn is_rotten(cluster: &Cluster, node: usize) -> bool {
     cluster.machinery(node).is_some_and(|machinery| machinery.is_state_damaged())
 }
 
-/// Returns whether the other nodes can continue without this node, according to the server's rules.
+/// Returns whether the other nodes can continue without this node, by the same rules as in the
+/// server.
 fn is_spare(cluster: &Cluster, node: usize) -> bool {
     let others = cluster.nodes().filter(|other| *other != node);
     let replicas = others.filter_map(|other| cluster.replica(other));

@@ -11,7 +11,7 @@ use super::Cluster;
 /// The pause between two checks.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Runs until its runtime ends.
+/// Changes the members of the groups when necessary, until the runtime ends.
 pub async fn run(cluster: Cluster) {
     loop {
         tokio::time::sleep(RETRY).await;
@@ -31,7 +31,7 @@ pub async fn run(cluster: Cluster) {
     }
 }
 
-/// Asks the leader of an arc to make these nodes its members. Returns whether they now are the
+/// Requests the leader of an arc to make these nodes its members. Returns whether they are now the
 /// members.
 async fn change(cluster: &Cluster, arc: ArcId, wanted: &[u64]) -> bool {
     let mut replicas = cluster.nodes().filter_map(|node| cluster.replica(node));

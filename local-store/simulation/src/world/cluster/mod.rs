@@ -22,14 +22,14 @@ use super::replica::Replica;
 use super::single::SingleNode;
 use super::ticks;
 
-/// The time for which a process that ended by itself stays down.
+/// The time for which a process that ended without being killed stays down.
 const RESTART_AFTER: Duration = Duration::from_millis(300);
 /// The pause before another attempt to start a node.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 /// The maximum number of attempts to start one node. All attempts together take longer than any
 /// fault lasts.
 const STARTS_MAX: usize = 100;
-/// The number of request handles that are kept before the finished ones are dropped.
+/// The number of request handles that are kept before finished handles are dropped.
 const TASKS_KEPT: usize = 256;
 
 /// A running process.
@@ -41,12 +41,12 @@ struct Running {
 #[derive(Default)]
 struct Process {
     running: Option<Running>,
-    /// The number of the current process, which distinguishes its tasks from those of earlier
+    /// The number of the current process, which distinguishes its tasks from the tasks of earlier
     /// processes of the node.
     epoch: u64,
     /// The number of faults that keep the node down.
     down_faults: u32,
-    /// The number of times that the machine was replaced by an empty one.
+    /// The number of times that the machine was replaced with an empty machine.
     incarnation: u64,
     /// Whether some of the node's data was damaged after its last start.
     is_damaged: bool,
@@ -63,7 +63,7 @@ struct Slot {
 /// The nodes. Clones share the same nodes.
 #[derive(Clone)]
 pub struct Cluster {
-    /// The world.
+    /// The environment of the world.
     pub environment: Arc<Environment>,
     /// The network between the nodes.
     pub network: Arc<Network>,
@@ -72,13 +72,13 @@ pub struct Cluster {
     slots: Arc<Vec<Slot>>,
     fatal: mpsc::UnboundedSender<(usize, u64)>,
     defects: Arc<Mutex<Vec<String>>>,
-    /// The last known members, all of which have their data.
+    /// The ids of the last known members, which have all their data.
     members: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Cluster {
-    /// Creates empty machines without running processes. Starts a task on the current runtime that restarts
-    /// processes which ended by themselves.
+    /// Creates empty machines without running processes. Starts a task on the current runtime that
+    /// restarts processes which ended without being killed.
     #[must_use]
     pub fn new(environment: &Arc<Environment>, plan: &Plan) -> Self {
         let machine = |node| Slot {
@@ -120,7 +120,7 @@ impl Cluster {
         node_id(node as u64, incarnation)
     }
 
-    /// Records the members, all of which have their data.
+    /// Records the ids of the members, which have all their data.
     pub fn note_members(&self, ids: Vec<u64>) {
         *self.members.lock() = ids;
     }
@@ -144,8 +144,8 @@ impl Cluster {
         *self.members.lock() == ids
     }
 
-    /// Replaces the disk of a node by an empty one, which gives the node a new identity. The node must not be
-    /// running.
+    /// Replaces the disk of a node with an empty disk, which gives the node a new identity. The
+    /// node must not be running.
     pub fn wipe(&self, node: usize, why: &str) {
         let Some(slot) = self.slot(node) else { return };
         slot.machinery.replace_medium();
@@ -177,7 +177,7 @@ impl Cluster {
         Some(self.slot(node)?.process.lock())
     }
 
-    /// Returns the arcs. Every node has a replica of each.
+    /// Returns the arcs. Every node has a replica of each arc.
     pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
         let arcs = self.slots.first().map_or(0, |slot| slot.machinery.arcs);
         (0..arcs).map(ArcId)
@@ -215,7 +215,7 @@ impl Cluster {
         }
     }
 
-    /// Ends a node's process at once, like `kill -9`. Returns whether it was running.
+    /// Ends a node's process immediately, like `kill -9`. Returns whether it was running.
     pub fn crash(&self, node: usize) -> bool {
         let Some(mut process) = self.process(node) else { return false };
         process.epoch += 1;
@@ -245,7 +245,8 @@ impl Cluster {
         self.start(node).await;
     }
 
-    /// Restarts a node whose process ended by itself. `epoch` is the number of this process.
+    /// Restarts a node whose process ended without being killed. `epoch` is the number of this
+    /// process.
     fn restart(&self, node: usize, epoch: u64) {
         let current = self.process(node).is_some_and(|process| process.epoch == epoch);
         if current && self.crash(node) {
@@ -312,7 +313,7 @@ impl Cluster {
     async fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<bool, String> {
         let (fatal, environment) = (self.fatal.clone(), Arc::clone(&self.environment));
         let on_fatal: OnFatal = Arc::new(move |reason: &str| {
-            environment.note(&format!("node {node} ends itself: {reason}"));
+            environment.note(&format!("node {node} stops its own process: {reason}"));
             // Sending fails only at the end of the run, when processes are no longer restarted.
             let _ = fatal.send((node, epoch));
         });
@@ -335,7 +336,7 @@ impl Cluster {
             replica.crash();
             return Ok(false);
         }
-        // The start has read all data without an error, so none of it is damaged.
+        // The start has read all data without an error, so no data is damaged.
         process.is_damaged = false;
         process.running = Some(Running { replica, tasks });
         drop(process);

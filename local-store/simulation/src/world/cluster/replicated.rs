@@ -1,4 +1,4 @@
-//! A replica among several: the server's own node over simulated disks, messages and time.
+//! A node in a cluster: the server's own node code with simulated disks, messages and time.
 //!
 //! A simulated crash must be as sudden as a real one. Some tasks of a dead process end slightly
 //! later, but they must no longer reach its disk, its state or its peers.
@@ -240,8 +240,8 @@ impl Transport for SimulatedTransport {
             tokio::spawn(deliver(self.directory.clone(), self.cluster.clone(), message, delay))
         };
         let first = arrivals.next().map(|delay| send(message.clone(), delay));
-        // The response to a duplicate is ignored. Only Raft's own messages can be duplicated. Forwarded
-        // requests cannot, because a real connection never duplicates data.
+        // The response to a duplicate is ignored. Only Raft messages can be duplicated. Forwarded
+        // requests are not duplicated, because a real connection never duplicates data.
         let raft = !matches!(message.request, Request::Submit(_) | Request::ReadIndex);
         let arrivals = arrivals.filter(|_| raft);
         arrivals.for_each(|delay| drop(send(message.clone(), delay)));
@@ -458,7 +458,7 @@ impl Replica for ReplicatedNode {
 
     fn verify(&self) {
         for replica in &self.replicas {
-            // The result is not needed, because the view reports damage by itself.
+            // The result is not needed, because the view itself reports damage.
             let _ =
                 replica.view().scan(&[0], &[u8::MAX], false, &mut |_, _| ControlFlow::Continue(()));
         }
@@ -475,7 +475,7 @@ impl Replica for ReplicatedNode {
         }
         self.workers.iter().for_each(|worker| worker.task.abort());
         let replicas = self.replicas.clone();
-        // The remaining tasks end by themselves and no longer have an effect.
+        // The remaining tasks end later, without any further effect.
         tokio::spawn(async move {
             for replica in replicas {
                 replica.shutdown().await;

@@ -1,4 +1,4 @@
-//! Appending, syncing, reading and switching segments, without any fault.
+//! Tests of appending, syncing, reading and switching segments, without faults.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn entries_come_back_in_order_across_segments_and_after_reopening() {
     let mut log = open(&disk);
     log.append(&entries(1, 4)).unwrap();
     log.append(&[]).unwrap();
-    // This group alone is larger than two segments.
+    // This group is larger than two segments.
     log.append(&entries(4, 100)).unwrap();
     log.sync().unwrap();
     log.append(&[entry(100, 0)]).unwrap();

@@ -1,9 +1,10 @@
-//! Damage to durable bytes is detected: a wrong payload is never returned, a lost file never
-//! overlooked.
+//! Tests that damage to durable bytes is detected: a wrong payload is never returned, and a lost
+//! file is always reported.
 
 use super::*;
 
-/// Returns a log of two full segments, and a third with three synced groups of two entries.
+/// Returns a log with two full segments, and a third segment with three synced groups of two
+/// entries.
 fn damaged_log() -> (SimulatedDisk, Vec<String>, Vec<Entry>) {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk);
@@ -88,8 +89,9 @@ fn files_that_contradict_each_other_are_refused() {
         (
             "a middle segment is missing",
             |disk, names| disk.remove(&names[1]).unwrap(),
-            "segment-0000000000000003 24 expected the file segment-0000000000000002, which this \
-             segment continues, found no such file, but segment-0000000000000001, which is older",
+            "segment-0000000000000003 24 expected the file segment-0000000000000002, whose \
+            successor is this segment, found no such file, but the older file \
+            segment-0000000000000001",
         ),
         (
             "two segments are swapped",

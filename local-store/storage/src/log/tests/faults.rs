@@ -1,4 +1,5 @@
-//! Failing disks: a failed sync stops the log permanently, a full disk only rejects writes.
+//! Tests with failing disks: a failed sync stops the log permanently, but a full disk only rejects
+//! writes.
 
 use super::*;
 use crate::disk::Fault;
@@ -33,7 +34,7 @@ fn a_failed_sync_is_never_retried_and_nothing_after_it_is_acknowledged() {
     assert_eq!(disk.operations(), operations, "the log must not touch the disk");
     assert_eq!(read_all(&log), entries(1, 13), "entries must stay readable");
 
-    // The page cache still shows the entries as clean, but recovery must not trust it.
+    // The page cache contains the entries as clean pages, but recovery must not trust it.
     drop(log);
     let log = open(&disk);
     assert_eq!(log.synced_end(), 13);
@@ -76,7 +77,7 @@ fn every_fault_at_every_operation_keeps_acknowledged_entries() {
             if let Some(Error::Corrupt { .. }) = failed {
                 panic!("{failed:?} is not corruption");
             }
-            // First, only the process ends. If the power is off, this step is left out.
+            // First, only the process ends. If the power is off, this step is skipped.
             if fault != Fault::PowerOff {
                 // If the run did not reach the fault, it occurs during the recovery instead.
                 let log =

@@ -1,5 +1,4 @@
-//! The sizes of segments: they grow with what is written, and a log that is no longer written to
-//! gives its space back.
+//! Tests of the sizes of segments: they grow with the log, and an idle log frees its space.
 
 use super::*;
 use crate::disk::Fault;

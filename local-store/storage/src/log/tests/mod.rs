@@ -1,4 +1,4 @@
-//! Tests of the log, on a disk in memory unless a test says otherwise.
+//! Tests of the log, usually on a disk in memory.
 
 #![expect(clippy::cast_possible_truncation, reason = "indexes and offsets here are small")]
 
@@ -20,7 +20,7 @@ fn options() -> Options {
     Options { segment_bytes: bytes, first_segment_bytes: bytes, ..Options::default() }
 }
 
-/// Returns options with segments that grow from the smallest size to eight times that.
+/// Returns options with segments that grow from the minimum size to eight times this size.
 fn growing() -> Options {
     Options { segment_bytes: 16 * DATA_OFFSET, ..options() }
 }
@@ -35,7 +35,8 @@ fn entry(index: u64, payload_bytes: usize) -> Entry {
     Entry { index, term: index / 10, payload: payload.into() }
 }
 
-/// Returns entries of 100 bytes each, 144 with header and padding; 28 of them fill a segment.
+/// Returns entries with payloads of 100 bytes. With header and padding, a record has 144 bytes, and
+/// 28 records fill a segment.
 fn entries(from: u64, to: u64) -> Vec<Entry> {
     (from..to).map(|index| entry(index, 100)).collect()
 }
@@ -57,7 +58,7 @@ fn segment_names(disk: &SimulatedDisk) -> Vec<String> {
     names
 }
 
-/// Returns the file, offset and text of an error that must be a corruption.
+/// Returns the file, the offset and the message of an error, which must be [`Error::Corrupt`].
 fn corruption(error: Error) -> (String, u64, String) {
     match error {
         Error::Corrupt { file, offset, expected, found } => {

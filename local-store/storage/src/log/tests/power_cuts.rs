@@ -1,5 +1,5 @@
-//! Random histories of appends, syncs, truncations, faults and crashes: synced entries exist, in
-//! order, and no other entry appears.
+//! Tests with random histories of appends, syncs, truncations, faults and crashes: synced entries
+//! exist, in order, and no entry appears that was not appended.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::disk::Fault;
 enum Step {
     Append(Vec<usize>),
     Sync,
-    /// The last index to truncate, in percent of the way from the first to the next index. It may
-    /// be beyond the end.
+    /// Truncates the log up to an index, in percent of the range from the first to the next index.
+    /// The index may be beyond the end.
     TruncatePrefix(u64),
     Shrink,
     /// The process ends; the page cache survives.
@@ -44,8 +44,8 @@ struct Model {
     synced_end: u64,
     /// The log must not begin after this index.
     first_max: u64,
-    /// The first index of the log if a failed truncation beyond the end took effect, which is not
-    /// known.
+    /// The first index of the log if a failed truncation beyond the end has taken effect. It is
+    /// unknown whether it has.
     restart: Option<u64>,
     /// A counter that makes every payload unique.
     count: u64,
@@ -121,7 +121,7 @@ impl Model {
     }
 }
 
-/// Opens the log in spite of pending faults, with a power cut if they need one.
+/// Opens the log in spite of pending faults. Cuts the power if a fault requires it.
 fn reopen(disk: &SimulatedDisk, options: &Options, seed: u64) -> Log {
     for attempt in 0..20 {
         match Log::open(Arc::new(disk.clone()), options.clone()) {

@@ -1,4 +1,4 @@
-//! Truncation, and the reuse of files afterwards.
+//! Tests of truncation, and of the reuse of files afterwards.
 
 use super::*;
 use crate::disk::Fault;
@@ -59,7 +59,7 @@ fn a_segment_id_is_never_reused() {
         let mut log = open(&disk);
         let next = log.next_index();
         log.append(&entries(next, next + 30)).unwrap();
-        // Each round removes the newest segment. Its file may be used again under another name.
+        // Each round removes the newest segment. Its file may be reused under another name.
         log.truncate_prefix(next + 30 + round % 2).unwrap();
         let newest = segment_names(&disk).pop().unwrap();
         names.insert(newest);
@@ -87,7 +87,8 @@ fn spares_without_segments_do_not_restore_old_entries() {
 
 #[test]
 fn a_truncation_survives_a_power_cut_at_any_operation() {
-    // Set up, then truncate with the power going off at operation n, for every n until it succeeds.
+    // The log is truncated with a power-off at operation n, for each n until the truncation
+    // succeeds.
     type Truncation = fn(&mut Log) -> Result<(), Error>;
     let truncations: [Truncation; 2] =
         [|log| log.truncate_prefix(120), |log| log.truncate_prefix(500)];

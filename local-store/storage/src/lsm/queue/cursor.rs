@@ -1,5 +1,6 @@
-//! Reads the rows of all files in key order. A block is read only when one of its rows may be the
-//! next one, so a reader of a queue reads few unnecessary blocks, however many files there are.
+//! A cursor over the rows of all queue files, in key order. A block is read only when one of its
+//! rows may be the next row, so a reader of a queue reads few unnecessary blocks, even if there are
+//! many files.
 
 use std::io;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use crate::engine::OWN_KEYS;
 
 /// The existing rows of a range, in order.
 pub(in super::super) struct Rows {
-    /// The cursors of all files. The last one in the list is at the next row.
+    /// The cursors of all files. The last cursor in the list points to the next row.
     cursors: Vec<Cursor>,
     from: Box<[u8]>,
     to: Box<[u8]>,
@@ -56,7 +57,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Advances until the last cursor of the list is at the next row. Terminates, because every
+    /// Advances until the last cursor of the list points to the next row. Terminates, because every
     /// iteration except the first and the last reads a block or drops a cursor.
     fn read_ahead(&mut self) -> io::Result<()> {
         loop {
@@ -88,7 +89,7 @@ struct Cursor {
 
 struct ReadBlock {
     rows: BlockRows,
-    /// The rows that are not visited yet.
+    /// The rows of the current block that are not visited yet.
     left: Range<usize>,
     first_place: u32,
     reverse: bool,
@@ -107,8 +108,8 @@ impl Cursor {
         self.block.as_ref()?.row()
     }
 
-    /// Returns the key of the cursor's row. If its block is not read yet, returns a bound: the
-    /// cursor has no row before it.
+    /// Returns the key of the cursor's row. If the row's block is not read yet, returns a bound:
+    /// all rows of the cursor are at or after it.
     fn next_key(&self, reverse: bool) -> Option<&[u8]> {
         if let Some((key, _)) = self.row() {
             return Some(key);
@@ -154,7 +155,7 @@ impl Cursor {
 }
 
 impl ReadBlock {
-    /// Returns the index of the next row, if one is left.
+    /// Returns the index of the next row; `None` if no row remains.
     fn next(&self) -> Option<usize> {
         let index = if self.reverse { self.left.end.checked_sub(1)? } else { self.left.start };
         self.left.contains(&index).then_some(index)

@@ -7,9 +7,9 @@
 //! "weirqf01"
 //! ```
 //!
-//! Numbers are little-endian, checksums are XXH3. A file never changes. It is opened for each block
-//! that is read, so that a process needs only the lists of blocks in memory: some 160 bytes per
-//! block.
+//! Numbers are little-endian, checksums are XXH3. A file never changes. It is opened for each read
+//! of a block, so a process keeps no queue files open. A process keeps only the lists of blocks in
+//! memory: some 160 bytes per block.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -28,20 +28,21 @@ use crate::disk::descriptors::{self, Backoff};
 use crate::engine::Pace;
 
 const MAGIC: [u8; 8] = *b"weirqf01";
-/// Bytes of the trailer: the list's length, its checksum, and the magic number.
+/// The size of the trailer in bytes: the list's length, its checksum, and the magic number.
 const TRAILER_BYTES: usize = 20;
-/// Bytes of the lengths before a row.
+/// The size in bytes of the two lengths before a row.
 const HEAD_BYTES: usize = 6;
-/// Size at which a block ends: some hundred records in two or three rows. A reader usually needs
-/// these together.
+/// The size in bytes at which a block ends: some hundred records in two or three rows, which a
+/// reader usually needs together.
 const BLOCK_BYTES: usize = 32 * 1024;
-/// Size at which buffered blocks are written to the file.
+/// The size in bytes at which buffered blocks are written to the file.
 const BUFFER_BYTES: usize = 8 * BLOCK_BYTES;
-/// The minimum size at which a block ends together with its queue, so that it contains no rows of
-/// the next queue. Later keys of the queue are then outside the range of every block.
+/// The minimum size in bytes of a block that ends at the end of its queue. A block of this size
+/// contains no rows of the next queue, so that later keys of its queue are outside the range of
+/// every block.
 const LAST_BLOCK_BYTES: usize = 4 * 1024;
 
-/// A block, as the file's list of blocks describes it.
+/// The description of a block in the file's list of blocks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Block {
     offset: u64,
@@ -73,7 +74,7 @@ impl Block {
     }
 }
 
-/// A complete file.
+/// A complete queue file.
 pub(super) struct QueueFile {
     path: PathBuf,
     number: u64,
@@ -148,7 +149,7 @@ impl QueueFile {
         })
     }
 
-    /// Verifies all of the file in chunks; `pace` may stop the verification between two chunks.
+    /// Verifies the entire file in chunks; `pace` may stop the verification between two chunks.
     ///
     /// # Errors
     /// When the file cannot be read or is damaged.
@@ -163,8 +164,8 @@ impl QueueFile {
         Ok(())
     }
 
-    /// Opens the file again. Retries for as long as no descriptor is left, because after an error a
-    /// cursor would have to start over.
+    /// Opens the file again. Retries while no file descriptor is available, because after an error
+    /// a cursor would have to start over.
     fn reopen(&self) -> io::Result<File> {
         let mut backoff = Backoff::default();
         loop {
@@ -178,8 +179,8 @@ impl QueueFile {
     }
 
     /// Classifies an error. A file that ends too early was damaged after it was opened. A missing
-    /// file is not reported as damage, because another storage in this directory may have removed
-    /// it; otherwise the next start detects the loss.
+    /// file is not reported as damage, because a later storage in this directory may have removed
+    /// it. If the file was lost, the next start detects the loss.
     fn sort(&self, error: &io::Error) -> io::Error {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => damaged(&self.path, "the file ends too early"),
@@ -210,7 +211,7 @@ fn length(bytes: u32) -> usize {
 }
 
 fn read_list(file: &File, path: &Path, bytes: u64, checksum: u64) -> io::Result<Box<[Block]>> {
-    let other = || damaged(path, "the file differs from its listing");
+    let other = || damaged(path, "the file differs from the row that lists it");
     if file.metadata()?.len() != bytes {
         return Err(other());
     }
@@ -280,7 +281,7 @@ pub(super) fn name_of(number: u64, salt: u64) -> String {
     format!("{number}-{salt:016x}")
 }
 
-/// The path of an incomplete file. The file is removed on drop, because disk space may be short.
+/// The path of an incomplete file. The file is removed on drop, because free disk space may be low.
 struct Unfinished(Option<PathBuf>);
 
 impl Drop for Unfinished {
@@ -395,7 +396,7 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Returns the current block so far.
+    /// Returns the bytes of the current, incomplete block.
     fn block(&self) -> &[u8] {
         self.buffer.get(self.block_start..).unwrap_or_default()
     }
@@ -403,7 +404,7 @@ impl FileWriter {
     /// Makes the file survive a power loss, or removes it if it has no rows.
     ///
     /// # Errors
-    /// When it cannot be written or synced.
+    /// When the file cannot be written or synced.
     pub(super) fn finish(mut self, folder: &Path) -> io::Result<Option<QueueFile>> {
         self.end_block()?;
         if self.blocks.is_empty() {

@@ -2,8 +2,8 @@
 //! rows, the rows of other files that the table deletes or replaces, and the files that are no
 //! longer needed.
 //!
-//! Small files are merged into the new one, to keep their number low, because a read may have to
-//! search every file.
+//! Small files are merged into the new file. This keeps the number of files low, because a read may
+//! have to search every file.
 
 use std::collections::HashSet;
 use std::io;
@@ -17,13 +17,13 @@ use super::file::{BlockRows, FileWriter, QueueFile};
 use super::removed_rows::RemovedRows;
 use super::{Listing, Queue, Queues, listing};
 
-/// Number of files of about one size that are merged, the oldest first. A smaller number rewrites
+/// The number of files of similar size that are merged, oldest first. A smaller number rewrites
 /// rows more often; a larger number makes readers search more files.
 const FILES_TOGETHER: usize = 8;
 
 /// Size classes of files by their existing rows in bytes (inclusive), and the number of files of a
 /// class that are merged. A full table in memory becomes a file of about 11 MB, which is in the
-/// last class. Once there are 2.8 GB of such files, their rows are rewritten once. Larger files are
+/// last class. When there are 2.8 GB of such files, their rows are rewritten once. Larger files are
 /// never rewritten. The longest merge during a flush writes 256 MB.
 const SIZES: [(u64, usize); 4] = [
     (64 * 1024, FILES_TOGETHER),
@@ -94,13 +94,14 @@ impl QueueFlush {
         Ok(Self { queues: Queues { queues, next }, listed, unused })
     }
 
-    /// Returns the files whose listing changes, or is deleted (`None`).
+    /// Returns the numbers of the files whose listings change, with their new listings; `None` if
+    /// the listing is deleted.
     #[cfg(test)]
     pub(super) fn listed(&self) -> &[(u64, Option<Listing>)] {
         &self.listed
     }
 
-    /// Returns the rows that the tree has to store, in key order.
+    /// Returns the rows that the tree must store, in key order.
     ///
     /// # Errors
     /// When a listing cannot be encoded.
@@ -119,8 +120,8 @@ impl QueueFlush {
     }
 }
 
-/// Returns the rows of a file that these keys replace or delete. New keys of a queue sort after
-/// those of the file, so only a few keys have to be looked up and a few blocks have to be read.
+/// Returns the rows of a file that these keys replace or delete. New keys of a queue sort after the
+/// keys of the file, so only a few keys are looked up and a few blocks are read.
 fn removed_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<RemovedRows> {
     let mut places = Vec::new();
     let (mut blocks, mut rest) = (queue.file.blocks(), rows);
@@ -143,8 +144,8 @@ fn removed_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<RemovedRows>
     Ok(if places.is_empty() { queue.removed.clone() } else { queue.removed.with(places) })
 }
 
-/// Returns which rows of a block have one of these keys. Skips rows between two keys and keys
-/// between two rows with a search instead of one by one.
+/// Returns the indexes of the rows of a block that have one of these keys. Uses a search to skip
+/// rows between two keys, and keys between two rows.
 fn indices_of<'a>(
     mut keys: &'a [QueueRow<'_>],
     block: &'a BlockRows,
@@ -164,8 +165,8 @@ fn indices_of<'a>(
     })
 }
 
-/// Returns the files to merge with the new one, which may be none: some files of the smallest size
-/// class that has enough of them. `files` has the number and the bytes of each file.
+/// Returns the numbers of the files to merge with the new file: some files of the smallest size
+/// class that has enough files, or none. `files` contains the number and the size of each file.
 pub(super) fn files_to_join(files: &[(u64, u64)], new_bytes: u64) -> Vec<u64> {
     let size = |bytes: u64| SIZES.iter().position(|(most, _)| bytes <= *most);
     for (place, (_, many)) in SIZES.iter().enumerate() {

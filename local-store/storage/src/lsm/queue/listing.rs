@@ -17,11 +17,11 @@ const VERSION: u8 = 1;
 /// The listing of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) struct Listing {
-    /// The random part of the file's name, which also contains the number.
+    /// The random part of the file's name, which also contains the file's number.
     pub(super) salt: u64,
-    /// Size of the whole file in bytes.
+    /// The size of the file in bytes.
     pub(super) bytes: u64,
-    /// Checksum of the file's list of blocks. That list contains the checksums of the blocks.
+    /// The checksum of the file's list of blocks. The list contains the checksums of the blocks.
     pub(super) checksum: u64,
     /// Removed rows, as in [`RemovedRows::ranges`](super::removed_rows::RemovedRows::ranges).
     pub(super) removed: Vec<(u32, u32)>,
@@ -43,7 +43,7 @@ fn number_of(key: &[u8]) -> Option<u64> {
     }
 }
 
-/// Returns the row that lists a file in the tree, or that deletes its listing.
+/// Returns the row that lists a file in the tree, or a row that deletes the file's listing.
 pub(super) fn row(
     number: u64,
     listing: Option<&Listing>,

@@ -7,11 +7,11 @@
 //! atomically with the table's other rows. A file that the tree does not list is incomplete or no
 //! longer needed.
 //!
-//! Keys may be put, replaced and deleted in any order, but only the order of a queue is fast. An
-//! existing key has exactly one row in all files, because a row that is replaced or deleted is
-//! marked as removed.
+//! Keys may be put, replaced and deleted in any order, but only appending at the end and deleting
+//! from the front is fast. An existing key has exactly one row in all files, because a row that is
+//! replaced or deleted is marked as removed.
 //!
-//! This module does not know the tables in memory, or when they are flushed.
+//! This module does not depend on the tables in memory, and does not decide when they are flushed.
 
 mod cursor;
 mod file;
@@ -56,7 +56,7 @@ pub(super) fn is_damage(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|source| source.is::<Damage>())
 }
 
-/// A file, and its removed rows.
+/// A queue file, and its removed rows.
 #[derive(Clone)]
 struct Queue {
     file: Arc<QueueFile>,
@@ -68,7 +68,7 @@ impl Queue {
         self.file.rows().saturating_sub(self.removed.count())
     }
 
-    /// Returns the size of the blocks that still have existing rows, in bytes.
+    /// Returns the total size in bytes of the blocks that have existing rows.
     fn live_bytes(&self) -> u64 {
         let has_any = |places: &Range<u32>| !self.removed.contains_all(places.start, places.end);
         let blocks = self.file.blocks().iter().filter(|block| has_any(&block.places()));
@@ -85,11 +85,11 @@ impl Queue {
     }
 }
 
-/// An immutable set of all files. A view keeps the set that was current when the view was opened.
+/// An immutable set of all files. A view keeps the set that was current when it was opened.
 #[derive(Clone)]
 pub(super) struct Queues {
     queues: Vec<Queue>,
-    /// The number of the next file.
+    /// The number that the next new file will get.
     next: u64,
 }
 
@@ -136,8 +136,8 @@ impl Queues {
         Ok(rows.row().map(|(_, value)| Value::from(value)))
     }
 
-    /// Verifies the file with the first number after `after`, and returns that number; `None` after
-    /// the last file.
+    /// Verifies the file with the lowest number above `after`, and returns that number; `None`
+    /// after the last file.
     ///
     /// # Errors
     /// When the file cannot be read, or is damaged.
@@ -153,7 +153,7 @@ impl Queues {
         Ok(Some(file.number()))
     }
 
-    /// Returns the bytes of all files.
+    /// Returns the total size of all files in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.queues.iter().map(|queue| queue.file.bytes()).sum()
     }

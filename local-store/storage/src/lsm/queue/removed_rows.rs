@@ -1,9 +1,9 @@
 //! The removed rows of a file, by position. Rows are removed from the front of queues, so the
-//! positions form a few ranges, however many rows there are.
+//! positions form only a few ranges, even for many rows.
 
 use std::sync::Arc;
 
-/// Positions of removed rows: ranges with exclusive ends, in order, none of them adjacent.
+/// Positions of removed rows: ranges with exclusive ends, in order and not adjacent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RemovedRows {
     ranges: Arc<[(u32, u32)]>,
@@ -34,7 +34,7 @@ impl RemovedRows {
         before.is_some_and(|(_, end)| to <= *end)
     }
 
-    /// Returns the set with these positions added, which may be in any order.
+    /// Returns the set with these positions added. The positions may be in any order.
     pub(super) fn with(&self, places: impl IntoIterator<Item = u32>) -> Self {
         let more = places.into_iter().map(|place| (place, place.saturating_add(1)));
         let mut all: Vec<(u32, u32)> = self.ranges.iter().copied().chain(more).collect();

@@ -1,4 +1,5 @@
-//! Queue files compared with a map: after any puts and deletes, both have the same content.
+//! Tests that compare queue files with a map: after any puts and deletes, both have the same
+//! content.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -106,7 +107,8 @@ proptest! {
             }
         }
         kept.push((written.queues.clone(), map.clone()));
-        // Opening removes unlisted files, which other readers may still use, so it comes last.
+        // The files are opened last, because opening removes unlisted files, which other readers
+        // may still use.
         let opened = std::iter::once_with(|| {
             let listed: Vec<u64> = written.listed.keys().copied().collect();
             assert_eq!(written.files(), listed, "unused files must be removed");
@@ -133,7 +135,8 @@ fn row_key(queue: u8, number: u32) -> Box<[u8]> {
     [[QUEUE_KEYS, queue].as_slice(), &number.to_be_bytes()].concat().into()
 }
 
-/// Four queues; each write appends rows and removes as many from a hundred writes earlier.
+/// Goal: the files of queues stay small. Each write appends rows to four queues and removes the
+/// rows of the write a hundred writes earlier.
 #[test]
 fn queues_with_a_moving_front_stay_small() {
     const ROWS: u32 = 20;
@@ -152,7 +155,7 @@ fn queues_with_a_moving_front_stay_small() {
         bytes_written += written.listed.get(&next).map_or(0, |listing| listing.bytes);
         most_files = most_files.max(written.files().len());
     }
-    // The existing rows are those of 100 writes of 17 KB. The files may have as many bytes again.
+    // The existing rows come from 100 writes of 17 KB. The files may have twice as many bytes.
     let on_disk: u64 = written.listed.values().map(|listing| listing.bytes).sum();
     assert!(on_disk < 4_000_000, "{on_disk} bytes");
     // There are fewer than eight files of each of the three small sizes, and the large files.
@@ -164,7 +167,8 @@ fn queues_with_a_moving_front_stay_small() {
     assert_eq!(found.len(), 100 * 20);
 }
 
-/// The oldest files of a size are merged when there are many, and large ones never.
+/// Goal: the oldest files of a size class are merged when there are many, and large files are never
+/// merged.
 #[test]
 fn some_of_many_files_of_a_size_are_merged() {
     let of = |count: u64, bytes: u64| -> Vec<(u64, u64)> {
@@ -178,12 +182,13 @@ fn some_of_many_files_of_a_size_are_merged() {
     assert_eq!(files_to_join(&of(254, full), full), Vec::<u64>::new());
     assert_eq!(files_to_join(&of(255, full), full), (1..=8).collect::<Vec<_>>());
     assert_eq!(files_to_join(&of(5_000, large), full), Vec::<u64>::new());
-    // The files of the smallest size are merged first, whatever other files there are.
+    // The files of the smallest size class are merged first, even if other classes also have many
+    // files.
     let both = [of(300, full), (301..309).map(|number| (number, small)).collect()].concat();
     assert_eq!(files_to_join(&both, full), (301..=308).collect::<Vec<_>>());
 }
 
-/// An incomplete file is removed.
+/// Goal: an incomplete file is removed.
 #[test]
 fn an_unfinished_file_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -194,7 +199,7 @@ fn an_unfinished_file_leaves_nothing() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Rows in key order are written once when tables in memory are full.
+/// Goal: rows in key order are written only once if tables in memory are full.
 #[test]
 fn rows_of_full_tables_are_written_once() {
     let mut written = Written::new();
@@ -204,15 +209,16 @@ fn rows_of_full_tables_are_written_once() {
         written.write(&new.map(row).collect::<Vec<_>>());
     }
     assert_eq!(written.files(), (1..=12).collect::<Vec<_>>());
-    // A file is removed when all its rows are removed, and not before.
+    // A file is removed only after all its rows are removed.
     for (upto, left) in [(49, 12), (50, 11), (149, 10), (150, 9), (600, 0)] {
         let rows: Vec<OwnedRow> = (0..upto).map(|number| (row_key(1, number), None)).collect();
         written.write(&rows);
-        assert_eq!(written.files().len(), left, "{upto} rows are removed");
+        assert_eq!(written.files().len(), left, "after {upto} rows were removed");
     }
 }
 
-/// Even if many files become small at once, few are merged at a time, and none is merged twice.
+/// Goal: even if many files become small at the same time, only a few are merged at a time, and
+/// none is merged twice.
 #[test]
 fn few_files_are_merged_at_a_time() {
     let mut written = Written::new();
@@ -225,13 +231,13 @@ fn few_files_are_merged_at_a_time() {
     written.write(&removed);
     assert_eq!(written.files(), (9..=21).collect::<Vec<_>>());
     assert_eq!(written.listed[&21].removed, []);
-    // The other small files are left for the next merges.
+    // The next merges process the other small files.
     written.write(&[(row_key(3, 1), Some([1].into()))]);
     assert_eq!(written.files(), (17..=22).collect::<Vec<_>>());
     assert_eq!(read(&written.queues, &[], &[255], false).len(), 21);
 }
 
-/// A reader of a closed storage never sees files of a later one.
+/// Goal: a reader of a closed storage never sees files of a later storage.
 #[test]
 fn a_reader_of_a_closed_storage_sees_no_later_files() {
     let mut written = Written::new();
@@ -250,7 +256,7 @@ fn a_reader_of_a_closed_storage_sees_no_later_files() {
     assert_eq!(read(&written.open().unwrap(), &[], &[255], false).len(), 1);
 }
 
-/// A file that is not listed is incomplete, whatever it contains.
+/// Goal: a file that is not listed counts as incomplete, even if its content is valid.
 #[test]
 fn unlisted_files_are_removed() {
     let mut written = Written::new();
@@ -264,8 +270,8 @@ fn unlisted_files_are_removed() {
     assert_eq!(read(&queues, &[], &[255], false).len(), 1);
 }
 
-/// Every change of a file's bytes is detected, at the latest by a read, and never returned as a
-/// row.
+/// Goal: every change of a file's bytes is detected when the file is opened or read, and never
+/// returned as a row.
 #[test]
 fn damage_is_found() {
     let mut written = Written::new();

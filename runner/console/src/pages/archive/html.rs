@@ -1,4 +1,4 @@
-//! The page of the archive as HTML. It reads only what it is given.
+//! The HTML of the page of the archive. This module performs no I/O.
 
 use maud::{Markup, html};
 
@@ -9,12 +9,13 @@ use crate::parts::{cell, form, message, table};
 use crate::query::href;
 use crate::tasks::{Task, TaskState};
 
-/// The maximum number of tasks that the page shows. The JSON twin has all that are kept.
+/// The maximum number of tasks that the page shows. The JSON twin has all tasks that the console
+/// keeps.
 const TASKS_MAX: usize = 3;
-/// The maximum number of characters of an answer that the page shows.
+/// The maximum number of characters of a task's result that the page shows.
 const ANSWER_MAX: usize = 4_000;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Archive" }
@@ -42,7 +43,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     }
 }
 
-/// Returns the text of an archive without rows.
+/// Returns the HTML of an empty or missing archive.
 fn empty(what: &str) -> Markup {
     message::empty(
         what,
@@ -53,7 +54,7 @@ fn empty(what: &str) -> Markup {
     )
 }
 
-/// Shows the result of a task that a button has started.
+/// Returns the HTML of the result of a task that a button has started.
 fn result(task: &Task) -> Markup {
     html! {
         section aria-label=(format!("Task {}", task.id)) role="status" {
@@ -62,7 +63,7 @@ fn result(task: &Task) -> Markup {
                 TaskState::Done(answer) => {
                     p.good { "Task " (task.id) ": " (task.what) ": done" }
                     pre { (answer.chars().take(ANSWER_MAX).collect::<String>()) }
-                    p.note { "Keep a receipt: this console forgets it when it ends." }
+                    p.note { "Save a receipt that you need: this console loses its receipts when it ends." }
                 },
                 TaskState::Failed(reason) => p.error { "Task " (task.id) ": " (task.what) " failed: " (reason) },
             }
@@ -70,7 +71,7 @@ fn result(task: &Task) -> Markup {
     }
 }
 
-/// Returns the address of this page with more fields.
+/// Returns the address of this page with additional query fields.
 fn at(view: &View, fields: &[(&str, &str)]) -> String {
     let bucket = view.bucket.as_deref().unwrap_or_default();
     href(&["archive"], &[&[("bucket", bucket)], fields].concat())
@@ -93,7 +94,7 @@ fn days(view: &View) -> Markup {
             button type="submit" { "Show" }
         }
         @if rows.is_empty() {
-            (message::empty("The archive has no such day.", &html! { a href=(at(view, &[])) { "Show all days" } }))
+            (message::empty("The archive does not contain this day.", &html! { a href=(at(view, &[])) { "Show all days" } }))
         } @else {
             (table::table("Days, newest first", &headings, &rows))
         }
@@ -119,10 +120,10 @@ fn row(view: &View, day: &Day) -> Vec<Markup> {
     ]
 }
 
-/// The maximum number of tables that a choice offers. A query may name another one.
+/// The maximum number of tables that the list offers. A query may name any table.
 const TABLES_MAX: usize = 50;
 
-/// Returns the options of a choice of a table.
+/// Returns the options of the list of tables.
 fn tables<'v>(view: &'v View, all: &'v str) -> Vec<(&'v str, &'v str)> {
     let none = (!all.is_empty()).then_some(("", all));
     let tables = view.tables.iter().take(TABLES_MAX).map(|table| (table.as_str(), table.as_str()));
@@ -163,7 +164,7 @@ fn restore(view: &View, writes: Writes<'_>) -> Markup {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     html! {
         h2 { "Restore" }
-        p.note { "Puts archived items back into their table, unless the table has a newer one. Nothing is written before you have seen the preview." }
+        p.note { "Puts archived items back into their table, except items of which the table has a newer version. A preview comes first and writes nothing." }
         form method="get" action="/archive" {
             input type="hidden" name="do" value="restore";
             @if let Some(bucket) = &view.bucket { input type="hidden" name="bucket" value=(bucket); }
@@ -191,7 +192,7 @@ fn restore_preview(view: &View, restore: &Restore, writes: Writes<'_>) -> Markup
         @if restore.button {
             (form::button(writes, "/archive/restore", &back, "Restore these items", &fields))
         } @else if restore.problem.is_none() {
-            p.note { "A button restores at most " (BUTTON_ROWS_MAX) " rows; nothing is to be restored, or this is the command:" }
+            p.note { "The preview selects no item, or more than the " (BUTTON_ROWS_MAX) " rows that a button restores. Command:" }
         }
         p { (message::command(&restore.command)) }
     }

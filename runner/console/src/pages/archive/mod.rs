@@ -1,6 +1,6 @@
 //! The archive: its days, the first rows of a day, and a restore or an erasure with its preview.
 //!
-//! A query `do=restore` or `do=erase` previews that. `actions::archive` carries it out.
+//! A query with `do=restore` or `do=erase` previews the action, and `actions::archive` executes it.
 
 mod html;
 mod requests;
@@ -21,19 +21,19 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Number of days on a page.
+/// The number of days on a page.
 const DAYS: usize = 30;
-/// The maximum number of days that a page skips: some centuries of several tables.
+/// The maximum number of days that a page skips, enough for centuries of several tables.
 const SKIP_MAX: usize = 1_000_000;
-/// Number of rows of a day that the page shows.
+/// The number of rows of a day that the page shows.
 const ROWS: usize = 20;
-/// The time that a preview may take. It reads every part that may have a selected row.
+/// The timeout of a preview, which reads every object that may contain a selected row.
 const PREVIEW_LIMIT: Duration = Duration::from_secs(10);
-/// The maximum number of rows that a button restores or erases. For more, the command shows its progress and can be
-/// interrupted.
+/// The maximum number of rows that a button restores or erases. For more rows, the page shows the
+/// command, which reports its progress and can be interrupted.
 pub(crate) const BUTTON_ROWS_MAX: u64 = 10_000;
 
-/// What a query asks for.
+/// The request of a query.
 struct Asked {
     place: ArchivePlace,
     /// The store into which a restore would write.
@@ -44,16 +44,16 @@ struct Asked {
     preview: Option<Preview>,
 }
 
-/// A preview that a query asks for.
+/// The preview that a query requests.
 enum Preview {
     Restore(RestoreForm),
     Erasure(EraseForm),
 }
 
-/// Collects what the page shows.
+/// Collects the data that the page shows.
 ///
 /// # Errors
-/// The query is wrong, or the object store does not answer.
+/// The query is invalid, or the object store does not answer.
 pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
     let bucket = query.get("bucket").map(str::to_owned);
     let tasks = context.tasks().list();
@@ -63,16 +63,17 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         Some("erase") => Some(Preview::Erasure(EraseForm::of(query)?)),
         None => None,
         Some(other) => {
-            let what = format!("`{other}` is not possible");
+            let what = format!("unknown action `{other}`");
             return Err(PageError::bad_input("do", what, "restore or erase"));
         }
     };
     let Some(place) = place(context, view.bucket.clone()) else {
-        let nothing = Some("no object store is known to this console".to_owned());
+        let nothing =
+            Some("this console has no S3 endpoint: start it with --s3-endpoint".to_owned());
         return Ok(View { nothing, ..view });
     };
     if place.bucket.is_none() && place.running.is_none() && aws_host::is_on_aws(&place.s3) {
-        let nothing = "on AWS, buckets are not searched: name the bucket of the archive";
+        let nothing = "on AWS, the console does not search buckets: enter the archive's bucket";
         return Ok(View { nothing: Some(nothing.to_owned()), ..view });
     }
     let asked = Asked {
@@ -125,7 +126,7 @@ async fn read(asked: Asked, view: View) -> Result<View, PageError> {
     })
 }
 
-/// Returns the place of the archive; `None` if no object store is known.
+/// Returns the location of the archive; `None` if the console has no endpoint of S3.
 pub(crate) fn place(context: &Context, bucket: Option<String>) -> Option<ArchivePlace> {
     let s3 = context.s3_endpoint()?.to_owned();
     let running = context.running().filter(|running| running.s3 == s3);
@@ -189,7 +190,7 @@ async fn preview_restore(archive: &Archive, endpoint: &str, form: RestoreForm) -
     }
 }
 
-/// Ends a preview that takes too long.
+/// Runs a preview with a timeout.
 async fn in_time<T>(preview: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::time::timeout(PREVIEW_LIMIT, preview).await.unwrap_or_else(|_| {
         Err(fatal!(
@@ -199,7 +200,7 @@ async fn in_time<T>(preview: impl Future<Output = Result<T, Failure>>) -> Result
     })
 }
 
-/// Returns a count of an answer.
+/// Returns the number in the member `name` of a JSON object.
 pub(crate) fn number(json: &str, name: &str) -> u64 {
     let answer: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
     answer.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! The requests of the page's forms: from the fields of a form, and as commands.
+//! Restores and erasures: their conversion from the fields of a form, and to requests and commands.
 
 use client::output::shell_word;
 use operations::archive::contents::{EraseRequest, RestoreRequest};
@@ -8,10 +8,10 @@ use crate::error::PageError;
 use crate::query::Query;
 
 impl RestoreForm {
-    /// Returns the restore of a form.
+    /// Parses the fields of the form of a restore.
     ///
     /// # Errors
-    /// The table is missing.
+    /// The field `table` is missing.
     pub(crate) fn of(fields: &Query) -> Result<Self, PageError> {
         let text = |name: &str| fields.get(name).map(str::to_owned);
         Ok(Self {
@@ -42,7 +42,7 @@ impl RestoreForm {
         fields
     }
 
-    /// Returns the command that does the same.
+    /// Returns the command that has the same effect.
     pub(crate) fn command(&self) -> String {
         let mut command = "weir archive restore".to_owned();
         for (name, value) in self.fields() {
@@ -58,7 +58,7 @@ impl RestoreForm {
         command
     }
 
-    /// Returns the request.
+    /// Converts the form to a request.
     pub(crate) fn request(&self) -> RestoreRequest {
         RestoreRequest {
             table: self.table.clone(),
@@ -73,10 +73,10 @@ impl RestoreForm {
 }
 
 impl EraseForm {
-    /// Returns the erasure of a form.
+    /// Parses the fields of the form of an erasure.
     ///
     /// # Errors
-    /// The table is missing.
+    /// The field `table` is missing.
     pub(crate) fn of(fields: &Query) -> Result<Self, PageError> {
         let text = |name: &str| fields.get(name).map(str::to_owned);
         Ok(Self { table: table(fields)?, equals: text("equals"), begins_with: text("begins_with") })
@@ -90,7 +90,7 @@ impl EraseForm {
         std::iter::once(("table", self.table.as_str())).chain(optional).collect()
     }
 
-    /// Returns the command that does the same.
+    /// Returns the command that has the same effect.
     pub(crate) fn command(&self) -> String {
         let mut command = "weir archive erase".to_owned();
         for (name, value) in self.fields() {
@@ -100,7 +100,7 @@ impl EraseForm {
         command
     }
 
-    /// Returns the request.
+    /// Converts the form to a request.
     pub(crate) fn request(&self) -> EraseRequest {
         EraseRequest {
             table: self.table.clone(),
@@ -112,7 +112,7 @@ impl EraseForm {
 
 fn table(fields: &Query) -> Result<String, PageError> {
     let missing =
-        || PageError::bad_input("table", "it is missing", "the name of an archived table");
+        || PageError::bad_input("table", "the field is missing", "the name of an archived table");
     fields.get("table").map(str::to_owned).ok_or_else(missing)
 }
 

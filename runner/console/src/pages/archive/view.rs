@@ -1,34 +1,34 @@
-//! The data of the page, and its JSON twin.
+//! The data of the page `archive`, which is served as HTML and as JSON.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::tasks::{Task, TaskState};
 
-/// What the page shows.
+/// The data that the page shows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
-    /// The version of this document.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     /// The address of the archive; `None` if there is none.
     pub(crate) location: Option<String>,
-    /// Why there is no archive.
+    /// The reason why there is no archive.
     pub(crate) nothing: Option<String>,
-    /// The bucket of the query.
+    /// The bucket that the query names.
     pub(crate) bucket: Option<String>,
     /// The tables of the archive.
     pub(crate) tables: Vec<String>,
-    /// The table of the query.
+    /// The table that the query names.
     pub(crate) table: Option<String>,
     /// The days, newest first.
     pub(crate) days: Vec<Day>,
-    /// Number of days before the shown ones.
+    /// The number of days that are newer than the shown days.
     pub(crate) skipped: usize,
-    /// Number of days after the shown ones.
+    /// The number of days that are older than the shown days.
     pub(crate) left_out: usize,
-    /// Reasons why objects cannot be read.
+    /// The reasons why objects cannot be read.
     pub(crate) damaged: Vec<String>,
-    /// The first rows of the day of the query.
+    /// The first rows of the day that the query names.
     pub(crate) rows: Option<Rows>,
     /// The preview of a restore.
     pub(crate) restore: Option<Restore>,
@@ -39,7 +39,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Returns whether a task runs, so that the page changes by itself.
+    /// Returns whether a task is running, so that the page must update itself.
     pub(crate) fn is_running(&self) -> bool {
         self.tasks.iter().any(|task| task.state == TaskState::Running)
     }
@@ -51,12 +51,12 @@ pub(crate) struct Day {
     pub(crate) table: String,
     /// The UTC day.
     pub(crate) day: String,
-    /// Number of objects.
+    /// The number of objects.
     pub(crate) parts: u64,
     pub(crate) bytes: u64,
-    /// Number of rows; `None` if it was not read.
+    /// The number of rows; `None` if it was not read.
     pub(crate) rows: Option<u64>,
-    /// Number of objects that cannot be read.
+    /// The number of objects that cannot be read.
     pub(crate) damaged_parts: u64,
     /// The time of the first delete.
     pub(crate) first_deleted_at: Option<String>,
@@ -78,12 +78,12 @@ pub(crate) struct Rows {
 pub(crate) struct Row {
     /// The time of the delete.
     pub(crate) deleted_at: String,
-    /// What deleted the item.
+    /// The actor that deleted the item, such as TTL.
     pub(crate) deleted_by: String,
     pub(crate) columns: Box<RawValue>,
 }
 
-/// A restore, previewed.
+/// The preview of a restore.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Restore {
     /// The fields of the form.
@@ -92,11 +92,11 @@ pub(crate) struct Restore {
     pub(crate) counts: Option<Box<RawValue>>,
     /// Messages of the preview.
     pub(crate) notes: Vec<String>,
-    /// Why there is no preview.
+    /// The reason why there is no preview.
     pub(crate) problem: Option<String>,
-    /// Whether the page has a button that carries it out.
+    /// Whether the page has a button that executes the action.
     pub(crate) button: bool,
-    /// The command that carries it out.
+    /// The command that executes the action.
     pub(crate) command: String,
 }
 
@@ -104,32 +104,32 @@ pub(crate) struct Restore {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct RestoreForm {
     pub(crate) table: String,
-    /// The key of the items.
+    /// The key of the items to restore.
     pub(crate) key: Option<String>,
     pub(crate) condition: Option<String>,
     /// The UTC day of the deletes.
     pub(crate) day: Option<String>,
-    /// The time up to which deletes count.
+    /// The time up to which deletes are included.
     pub(crate) as_of: Option<String>,
-    /// Whether all items are meant.
+    /// Whether all items are selected.
     pub(crate) all: bool,
-    /// The time to live of restored items.
+    /// The time to live of restored items: `strip`, or seconds.
     pub(crate) ttl: String,
 }
 
-/// An erasure, previewed.
+/// The preview of an erasure.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Erasure {
     /// The fields of the form.
     pub(crate) form: EraseForm,
     pub(crate) rows: Option<usize>,
-    /// Number of objects that have them.
+    /// The number of objects that contain the rows.
     pub(crate) objects: Option<usize>,
-    /// What would be erased, or why there is no preview.
+    /// The rows that would be erased, or the reason why there is no preview.
     pub(crate) text: String,
-    /// Whether the page has a button that carries it out.
+    /// Whether the page has a button that executes the action.
     pub(crate) button: bool,
-    /// The command that carries it out.
+    /// The command that executes the action.
     pub(crate) command: String,
 }
 
@@ -137,8 +137,8 @@ pub(crate) struct Erasure {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct EraseForm {
     pub(crate) table: String,
-    /// Attributes with their values.
+    /// The attributes and values that select the rows.
     pub(crate) equals: Option<String>,
-    /// A string attribute and its prefix.
+    /// The string attribute and the prefix that select the rows.
     pub(crate) begins_with: Option<String>,
 }

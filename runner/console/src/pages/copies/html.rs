@@ -1,4 +1,4 @@
-//! The page of copies as HTML. It reads only what it is given.
+//! The HTML of the page of copies. This module performs no I/O.
 
 use maud::{Markup, html};
 
@@ -6,7 +6,7 @@ use super::view::{Job, Rule, View};
 use crate::parts::{cell, message, table};
 use crate::query::href;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     let next =
@@ -21,12 +21,12 @@ pub(crate) fn html(view: &View) -> Markup {
                 &html! { (message::command("weir init fan-out DIRECTORY")) " writes a project that updates copies. For another table of jobs, open " code { "/copies?table=NAME" } "." },
             ))
         } @else if view.read == 0 && view.damaged == 0 {
-            (message::empty("No origin has changed yet.", &html! { "A job appears when an attribute changes that a rule copies." }))
+            (message::empty("No origin has changed yet.", &html! { "A job appears when an origin changes an attribute that a rule copies." }))
         } @else {
             (rules(view))
             (jobs(view))
             @if view.damaged > 0 {
-                (message::warning(&format!("{} items of `{table}` are not jobs: is it the table of jobs?", view.damaged)))
+                (message::warning(&format!("{} items of `{table}` are not jobs: check that `{table}` is the table of jobs", view.damaged)))
             }
             (table::pager(None, next.as_deref()))
         }
@@ -38,7 +38,7 @@ fn rules(view: &View) -> Markup {
     let rows: Vec<Vec<Markup>> =
         view.rules.iter().map(|(name, rule)| rule_row(name, *rule)).collect();
     let caption = match view.next {
-        Some(_) => format!("Rules, over the {} jobs that were read", view.read),
+        Some(_) => format!("Rules, with counts over the {} jobs that were read", view.read),
         None => "Rules".to_owned(),
     };
     table::table(&caption, &["rule", "jobs", "open", "copies written", "failed", "repair"], &rows)

@@ -13,15 +13,15 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Number of jobs that a page reads. There is a job for each origin that ever changed.
+/// The number of jobs that a page reads. Each origin that ever changed has a job.
 const READ: u16 = 500;
-/// Number of jobs that a page shows, of those that it reads.
+/// The maximum number of jobs that a page shows.
 const SHOWN: usize = 30;
 
-/// Collects what the page shows.
+/// Collects the data that the page shows.
 ///
 /// # Errors
-/// Never; what cannot be read is named in the page.
+/// Never: if the jobs cannot be read, the page contains the reason.
 pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
     let view = View { schema: "weir.console.copies/v1", ..View::default() };
     let named = context.stack().and_then(|stack| fan_out::jobs_table(&stack).ok());
@@ -54,7 +54,7 @@ fn of(page: jobs::JobPage, view: View) -> View {
         stamp: job.stamp,
     };
     let mut jobs: Vec<Job> = page.jobs.into_iter().map(job).collect();
-    // The sort keeps the order of the table among equal jobs.
+    // The sort is stable, so jobs of equal rank keep the order of the table.
     jobs.sort_by_key(|job| (job.done, job.failed == 0));
     jobs.truncate(SHOWN);
     View { rules, read, jobs, damaged: page.damaged, next: page.next, ..view }

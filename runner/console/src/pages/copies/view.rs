@@ -1,27 +1,27 @@
-//! The data of the page, and its JSON twin.
+//! The data of the page `copies`, which is served as HTML and as JSON.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// What the page shows.
+/// The data that the page shows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
-    /// The version of this document.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     /// The table of jobs; `None` if the template names none.
     pub(crate) table: Option<String>,
-    /// The totals of the jobs that were read, by rule.
+    /// The totals of the read jobs, by rule.
     pub(crate) rules: BTreeMap<String, Rule>,
-    /// Number of jobs that were read.
+    /// The number of jobs that were read.
     pub(crate) read: usize,
-    /// The jobs of the page, open and failed ones first.
+    /// The jobs of the page, open and failed jobs first.
     pub(crate) jobs: Vec<Job>,
-    /// Number of items of the table that are not jobs.
+    /// The number of items of the table that are not jobs.
     pub(crate) damaged: u64,
     /// The key after which the next page begins.
     pub(crate) next: Option<String>,
-    /// Why the jobs cannot be read.
+    /// The reason why the jobs cannot be read.
     pub(crate) problem: Option<String>,
 }
 
@@ -29,11 +29,11 @@ pub(crate) struct View {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Rule {
     pub(crate) jobs: u64,
-    /// Number of jobs that are not done.
+    /// The number of jobs that are not done.
     pub(crate) open: u64,
-    /// Number of copies that were written.
+    /// The number of copies that were written.
     pub(crate) copies: u64,
-    /// Number of copies that could not be written.
+    /// The number of copies that could not be written.
     pub(crate) failed: u64,
 }
 
@@ -47,9 +47,9 @@ pub(crate) struct Job {
     pub(crate) event: &'static str,
     /// Whether every copy was visited.
     pub(crate) done: bool,
-    /// Number of copies that were written.
+    /// The number of copies that were written.
     pub(crate) copies: u64,
-    /// Number of copies that could not be written.
+    /// The number of copies that could not be written.
     pub(crate) failed: u64,
     /// The stamp of the origin's change.
     pub(crate) stamp: String,

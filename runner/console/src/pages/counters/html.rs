@@ -1,4 +1,4 @@
-//! The page of counters as HTML. It reads only what it is given.
+//! The HTML of the page of counters. This module performs no I/O.
 
 use maud::{Markup, html};
 
@@ -6,7 +6,7 @@ use super::view::{Counter, View};
 use crate::parts::{cell, form, message, table};
 use crate::query::href;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     let rows: Vec<Vec<Markup>> = view.counters.iter().map(row).collect();
     let next = view.next.as_deref().map(|after| href(&["counters"], &[("after", after)]));
@@ -26,8 +26,8 @@ pub(crate) fn html(view: &View) -> Markup {
                 &html! { "Add to a slot such as " code { "poll-1#0" } " of " code { (view.slots_table) } ": " (message::command("weir counters generate --votes 100")) },
             ))
         } @else {
-            (table::table("Totals beside the sums of their slots", &headings, &rows))
-            p.note { "The sum has every vote that was acknowledged before it was read. The function follows within seconds; a difference that stays is repaired by the reconciliation." }
+            (table::table("Totals and the sums of their slots", &headings, &rows))
+            p.note { "The sum includes every vote that was acknowledged before the read. The function updates the total within seconds. The reconciliation repairs a difference that remains." }
         }
         (table::pager(None, next.as_deref()))
         p.note { "Slots: " code { (view.slots_table) } ", up to " (view.slot_count) " for each counter. Totals: " code { (view.totals_table) } "." }
@@ -36,7 +36,7 @@ pub(crate) fn html(view: &View) -> Markup {
 
 fn row(counter: &Counter) -> Vec<Markup> {
     let name = html! {
-        // A name may have 2 KB, and a page at most 60.
+        // A long name gets no link: a name may have 2 KB, and a page may have 60 KB.
         @if counter.name.len() <= cell::CHARACTERS_MAX {
             a href=(href(&["counters"], &[("counter", &counter.name)])) { (counter.name) }
         } @else {

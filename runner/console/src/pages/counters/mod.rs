@@ -1,4 +1,4 @@
-//! Counters: the total of each beside the sum of its slots.
+//! Counters: the total of each counter, and the sum of its slots.
 
 mod html;
 mod view;
@@ -12,13 +12,13 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Number of counters on a page. The slots of each are read.
+/// The number of counters on a page. The page reads all slots of each counter.
 const COUNTERS: u16 = 20;
 
-/// Collects what the page shows.
+/// Collects the data that the page shows.
 ///
 /// # Errors
-/// The number of slots in the template is malformed.
+/// The number of slots in the template is not a number.
 pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
     let stack = context.stack();
     let place = CounterPlace::of(context.dynamodb(), context.endpoint(), stack.as_deref());
@@ -42,7 +42,8 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
             let counters = counters.map(|(name, counter)| shown(name, counter)).collect();
             View { counters, next: page.next, ..view }
         }
-        // A store without counters has no such table.
+        // A store without counters has no such tables, so the page shows the error instead of
+        // failing.
         Err(problem) => View { problem: Some(problem.to_string()), ..view },
     })
 }

@@ -1,11 +1,11 @@
-//! The data of the page, and its JSON twin.
+//! The data of the page `counters`, which is served as HTML and as JSON.
 
 use serde::Serialize;
 
-/// What the page shows.
+/// The data that the page shows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
-    /// The version of this document.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     /// The table of the slots.
     pub(crate) slots_table: String,
@@ -13,30 +13,30 @@ pub(crate) struct View {
     pub(crate) totals_table: String,
     /// The number of slots of each counter.
     pub(crate) slot_count: u32,
-    /// The counter of the query.
+    /// The counter that the query names.
     pub(crate) counter: Option<String>,
     pub(crate) counters: Vec<Counter>,
     /// The name after which the next page begins.
     pub(crate) next: Option<String>,
-    /// Why the counters cannot be read.
+    /// The reason why the counters cannot be read.
     pub(crate) problem: Option<String>,
 }
 
-/// A counter. Numbers are texts, because they have up to 38 digits.
+/// A counter. Numbers are strings, because they have up to 38 digits.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Counter {
     pub(crate) name: String,
-    /// The total that the function keeps; `None` if there is none.
+    /// The total that the function maintains; `None` if it does not exist.
     pub(crate) total: Option<String>,
     /// The sum of the slots.
     pub(crate) sum: Option<String>,
-    /// The sum minus the total, if they differ.
+    /// The sum minus the total; `None` if they are equal.
     pub(crate) difference: Option<String>,
     pub(crate) slots: usize,
     /// The stamp of the last stream record in the total.
     pub(crate) as_of: Option<String>,
-    /// Another value in the attribute `total`, which another program has written.
+    /// The value of the attribute `total`, if another program has written it and it is not a total.
     pub(crate) otherwise: Option<String>,
-    /// Why the counter cannot be read.
+    /// The reason why the counter cannot be read.
     pub(crate) problem: Option<String>,
 }

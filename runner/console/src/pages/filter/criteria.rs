@@ -1,13 +1,13 @@
-//! The text of a filter: one pattern, or a `FilterCriteria` object as a template has it.
+//! Parsing of a filter: one pattern, or a `FilterCriteria` object as in a template.
 
 use serde_json::{Value, json};
 
 use crate::error::PageError;
 
-/// Returns the patterns of a text.
+/// Parses a filter, and returns its patterns.
 ///
 /// # Errors
-/// The text is not JSON, or has no patterns.
+/// The filter is not JSON, or has no patterns.
 pub(super) fn patterns(text: &str) -> Result<Vec<String>, PageError> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         let what = format!("it is not JSON: {error}");
@@ -20,14 +20,14 @@ pub(super) fn patterns(text: &str) -> Result<Vec<String>, PageError> {
     };
     let pattern = |filter: &Value| match filter.get("Pattern")? {
         Value::String(text) => Some(text.clone()),
-        // A template may write the pattern as an object.
+        // In a template, a pattern may be an object instead of a string.
         object @ Value::Object(_) => Some(object.to_string()),
         _ => None,
     };
     filters.as_array().ok_or_else(wrong)?.iter().map(|it| pattern(it).ok_or_else(wrong)).collect()
 }
 
-/// Returns the text of a filter with these patterns.
+/// Returns the JSON of a filter with these patterns.
 pub(super) fn text(patterns: &[String]) -> String {
     match patterns {
         [one] => one.clone(),

@@ -1,4 +1,4 @@
-//! The page of the filter tester as HTML. It reads only what it is given.
+//! The HTML of the page of the filter tester. This module performs no I/O.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use crate::pages::stream::key;
 use crate::parts::{cell, form, message, table};
 use crate::query::href;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     let options: Vec<(&str, &str)> =
@@ -41,7 +41,7 @@ fn result(view: &View, table: &str) -> Markup {
             p role="status" { strong { (matching) " of " (view.records.len()) " records match." } }
             (table::table("Last records, newest first", &["record", "event", "key", "result", "clause"], &rows))
             @if more > 0 {
-                (message::note(&format!("{more} older records do not fit on this page; the JSON twin has them")))
+                (message::note(&format!("{more} older records do not fit on this page; the JSON of this page has them")))
             }
         }
     }

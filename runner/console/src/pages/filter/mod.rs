@@ -1,4 +1,5 @@
-//! Filter: runs a filter over the last records of a table, and says for each which clause failed.
+//! Filter: runs a filter over the last records of a table, and shows for each record which clause
+//! failed.
 
 mod criteria;
 mod html;
@@ -18,13 +19,14 @@ use crate::query::Query;
 /// The number of records over which a filter runs.
 const RECORDS: usize = 100;
 
-/// A pattern for an empty form.
+/// The pattern that an empty form shows.
 const EXAMPLE: &str = r#"{"eventName": ["INSERT"]}"#;
 
-/// Collects what the page shows. The query may have `table`, `mapping` (whose filter is taken) and `pattern`.
+/// Collects the data that the page shows. The query may have the fields `table`, `pattern`, and
+/// `mapping`, whose filter is used without a pattern.
 ///
 /// # Errors
-/// The pattern is wrong, or the store does not answer.
+/// The pattern is invalid, or the store does not answer.
 pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
     let mut view = View {
         schema: "weir.console.filter/v1",
@@ -65,7 +67,7 @@ async fn filter_of(context: &Context, mapping: &str) -> Result<String, PageError
     let unknown = || PageError::NotFound { what: format!("the mapping `{mapping}`") };
     let directory = context.directory().ok_or_else(unknown)?;
     let read = tokio::task::spawn_blocking(move || {
-        // The newest segment begins with all mappings.
+        // Each journal segment begins with all mappings, so the newest segment is enough.
         Reader::open_newest(&directory.join("journal"), 1).map(|lines| history_of(lines, ""))
     });
     let history = read.await.map_err(|error| PageError::Store(error.to_string()))?;

@@ -1,24 +1,24 @@
-//! The data of the page, and its JSON twin.
+//! The data of the page `filter`, which is served as HTML and as JSON.
 
 use local::explain::Found;
 use mapping::{FilterCriteria, ItemValues};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What the page shows.
+/// The data that the page shows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
-    /// The version of this document.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     /// The tables with a stream.
     pub(crate) tables: Vec<String>,
     /// The chosen table.
     pub(crate) table: Option<String>,
-    /// The text of the filter: a pattern, or a `FilterCriteria` object.
+    /// The JSON of the filter: a pattern, or a `FilterCriteria` object.
     pub(crate) pattern: Option<String>,
     /// Whether the filter was run.
     pub(crate) is_run: bool,
-    /// What is probably wrong with the filter, whatever the records.
+    /// Probable mistakes in the filter, which do not depend on the records.
     pub(crate) remarks: Vec<String>,
     /// The records, newest first.
     pub(crate) records: Vec<Row>,
@@ -32,9 +32,9 @@ pub(crate) struct Row {
     pub(crate) event_name: String,
     /// The key of the item, in DynamoDB JSON.
     pub(crate) keys: Value,
-    /// Whether the function receives it.
+    /// Whether the record matches, so that the function receives it.
     pub(crate) matches: bool,
-    /// For each pattern that was tried, the clause that failed, or that it matches.
+    /// For each evaluated pattern, the clause that failed, or that the pattern matches.
     pub(crate) why: Vec<String>,
 }
 

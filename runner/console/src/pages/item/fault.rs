@@ -1,7 +1,7 @@
-//! Reads an item that a person typed as DynamoDB JSON, and says on which line a fault is and what to
+//! Parses an item that a person typed as DynamoDB JSON. Reports the line of a fault, and what to
 //! write instead.
 //!
-//! `model` decides what is right; this module only finds the smallest part that `model` rejects.
+//! `model` validates the item; this module only finds the smallest part that `model` rejects.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,28 +10,28 @@ use model::{AttributeType, Item, json};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The most characters of a value in a message.
+/// The maximum number of characters of a value in a message.
 const SHOWN_MAX: usize = 60;
 
-/// A fault of a text.
+/// A fault in the JSON of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TextFault {
-    /// The line, from 1.
+    /// The line number of the fault, from 1.
     pub(crate) line: usize,
-    /// What is wrong.
+    /// The problem.
     pub(crate) what: String,
-    /// What to write instead.
+    /// A correct alternative.
     pub(crate) instead: String,
 }
 
-/// Reads an item.
+/// Parses an item.
 ///
 /// # Errors
-/// The first fault of the text.
+/// The first fault in the JSON.
 pub(crate) fn read_item(text: &str) -> Result<Item, TextFault> {
     let whole: &RawValue = serde_json::from_str(text).map_err(|error| {
         let what = error.to_string();
-        // The line is said apart.
+        // Remove the line number from the message, because `TextFault` has its own field for it.
         let what = what.split(" at line ").next().unwrap_or(&what).to_owned();
         TextFault {
             line: error.line().max(1),
@@ -60,13 +60,14 @@ fn example() -> String {
     r#"an object such as {"title":{"S":"Rush"},"year":{"N":"2013"}}"#.to_owned()
 }
 
-/// The smallest part of an item that is no attribute value.
+/// The smallest part of an item that is not a valid attribute value.
 struct Part<'t> {
     path: String,
     value: &'t RawValue,
 }
 
-/// Returns the first member of an object of attribute values that is none; `None` if each is one.
+/// Returns the first member of an object that is not a valid attribute value; `None` if all are
+/// valid.
 fn faulty_member(members: &RawValue) -> Option<Part<'_>> {
     let members: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(members.get()).ok()?;
     let (name, value) = members.into_iter().find(|(_, value)| !is_value(value))?;
@@ -76,7 +77,7 @@ fn faulty_member(members: &RawValue) -> Option<Part<'_>> {
     ))
 }
 
-/// Returns the faulty part within a map or list; `None` if the fault is in the value itself.
+/// Returns the invalid part within a map or list; `None` if the fault is in the value itself.
 fn within(value: &RawValue) -> Option<Part<'_>> {
     let members: BTreeMap<&str, &RawValue> = serde_json::from_str(value.get()).ok()?;
     let mut members = members.into_iter();
@@ -106,15 +107,15 @@ fn is_object(value: &RawValue) -> bool {
     value.get().starts_with('{')
 }
 
-/// Returns the line on which a part of a text begins.
+/// Returns the number of the line on which a part of the JSON begins.
 fn line(text: &str, part: &RawValue) -> usize {
-    // The part borrows from the text, so the difference of the addresses is its place.
+    // The part borrows from the text, so the difference of the addresses is its offset.
     let place = part.get().as_ptr().addr().saturating_sub(text.as_ptr().addr());
     let before = text.as_bytes().get(..place).unwrap_or_default();
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Returns what to write instead of a part: the same value with its type.
+/// Returns a correct alternative for a part: the same value with its type.
 fn instead(part: &RawValue) -> String {
     let Ok(value) = serde_json::from_str::<Value>(part.get()) else { return example() };
     let text = shortened(part.get());
@@ -134,11 +135,11 @@ fn instead(part: &RawValue) -> String {
     }
 }
 
-/// Returns what to write instead of a value that has one name, which should be its type.
+/// Returns a correct alternative for an object with one member, whose name should be a type.
 fn instead_of_operand(kind: &str, inner: &Value) -> String {
     match (AttributeType::from_descriptor(kind), inner) {
         (None, _) => types(),
-        (Some(AttributeType::S), _) => "{\"S\":\"a text in quotes\"}".to_owned(),
+        (Some(AttributeType::S), _) => "{\"S\":\"a string in quotes\"}".to_owned(),
         (Some(AttributeType::N), Value::Number(number)) => format!("{{\"N\":\"{number}\"}}"),
         (Some(AttributeType::N), _) => "a number in quotes, such as {\"N\":\"-1.5\"}".to_owned(),
         (Some(AttributeType::B), _) => {
@@ -153,13 +154,13 @@ fn instead_of_operand(kind: &str, inner: &Value) -> String {
             "{\"L\":[…]}, an array with a type for each member".to_owned()
         }
         (Some(AttributeType::Ss), _) => {
-            "{\"SS\":[\"a\",\"b\"]}: texts, each once, at least one".to_owned()
+            "{\"SS\":[\"a\",\"b\"]}: at least one string, no duplicates".to_owned()
         }
         (Some(AttributeType::Ns), _) => {
-            "{\"NS\":[\"1\",\"2\"]}: numbers in quotes, each once, at least one".to_owned()
+            "{\"NS\":[\"1\",\"2\"]}: at least one number in quotes, no duplicates".to_owned()
         }
         (Some(AttributeType::Bs), _) => {
-            "{\"BS\":[\"AAEC\"]}: base64, each once, at least one".to_owned()
+            "{\"BS\":[\"AAEC\"]}: at least one base64 string, no duplicates".to_owned()
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The HTML of the page of an item: its attributes, and the form that changes it.
+//! The HTML of the page of an item: its attributes, and the form to change the item.
 
 use maud::{Markup, html};
 use model::{AttributeValue, Item, json};
@@ -9,17 +9,18 @@ use crate::parts::preview::Preview;
 use crate::parts::{form, message};
 use crate::query::href;
 
-/// The most bytes of the list of attributes.
+/// The maximum size in bytes of the list of attributes.
 const ATTRIBUTES_BYTES_MAX: usize = 26 * 1024;
-/// The most bytes of the text in the form. With the list and the frame the page stays below 60 KB.
+/// The maximum size in bytes of the JSON in the form. With the list and the frame, the page stays
+/// below 60 KB.
 const EDITOR_BYTES_MAX: usize = 22 * 1024;
-/// How often the page and its frame have the key of the item.
+/// The number of times that the page and its frame contain the key of the item.
 const KEYS: usize = 8;
-/// The most characters of a value, and of a name.
+/// The maximum number of characters of a value, and of a name.
 const VALUE_CHARACTERS_MAX: usize = 1_000;
 const NAME_CHARACTERS_MAX: usize = 200;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     let table = href(&["tables", &view.table], &[]);
     match &view.found {
@@ -51,12 +52,12 @@ fn json_address(view: &View, found: &Found) -> String {
 fn attributes(view: &View, found: &Found) -> Markup {
     let item = &found.item.0;
     let first = view.first.min(item.len().saturating_sub(1));
-    // The page and its frame have the key several times.
+    // The page and its frame contain the key several times.
     let keys = KEYS * href(&[], &[("key", &found.key.text())]).len();
     let mut left = ATTRIBUTES_BYTES_MAX.saturating_sub(keys);
     let built = item.iter().skip(first).map(|(name, value)| attribute(name, value));
     let fitting = built.enumerate().map_while(|(position, row)| {
-        // One attribute is always shown.
+        // At least one attribute is always shown.
         left = match left.checked_sub(row.0.len()) {
             Some(left) => left,
             None if position == 0 => 0,
@@ -100,7 +101,7 @@ fn attribute(name: &str, value: &AttributeValue) -> Markup {
             th scope="row" { (shown_name.text) @if shown_name.is_cut { "…" } }
             td { (value.attribute_type().descriptor()) }
             td { (name.len() + value.size()) }
-            td.text { (shown.text) @if shown.is_cut { "… " span.note { "(cut; the JSON has the whole value)" } } }
+            td.text { (shown.text) @if shown.is_cut { "… " span.note { "(truncated; the JSON has the complete value)" } } }
         }
     }
 }
@@ -139,9 +140,9 @@ fn edit(view: &View, found: &Found, writes: Writes<'_>) -> Markup {
                 button type="submit" { "Save" }
             }
         } @else {
-            (message::note("The item is too large for a form on this page. docs/console.md says how to send a change of its JSON."))
+            (message::note("The item is too large for a form on this page. docs/console.md explains how to change it with a request."))
         }
-        (message::note("Save and Delete do nothing if the item is no longer as this page read it."))
+        (message::note("Save and Delete do nothing if the item has changed since this page read it."))
         (form::button(writes, &path("delete"), &all, "Delete this item", &fields))
     }
 }
@@ -150,7 +151,7 @@ fn editor(text: &str) -> Markup {
     html! {
         div.field.wide {
             label for="item" { "Item as DynamoDB JSON" }
-            // A browser removes the first line break.
+            // A browser removes the first line break of a `textarea`.
             textarea id="item" name="item" rows="16" spellcheck="false" { "\n" (text) }
         }
     }
@@ -175,7 +176,7 @@ fn new(view: &View, writes: Writes<'_>) -> Markup {
     }
 }
 
-/// Writes a line for a key attribute, with its type and no value.
+/// Writes a line for a key attribute, with its type and an empty value.
 fn write_key_line(out: &mut String, position: usize, key: &model::KeyAttribute) {
     out.push_str(if position == 0 { "\n  " } else { ",\n  " });
     json::write_string(out, &key.name);
@@ -253,7 +254,7 @@ mod tests {
             (&wide, 0, ["More attributes", "too large for a form"]),
             (&wide, 990, ["First attributes", "a0999"]),
             (&wide, 5_000, ["First attributes", "Attributes 1001 to 1001 of 1001"]),
-            (&big, 0, ["cut; the JSON has the whole value", "too large for a form"]),
+            (&big, 0, ["truncated; the JSON has the complete value", "too large for a form"]),
             (&named, 0, ["nnn…", "too large for a form"]),
         ] {
             let page = html(&view(text, first), Writes::Allowed(&token)).into_string();

@@ -1,6 +1,6 @@
-//! `/tables/NAME/item?key=…`: one item as a whole, and the form that changes it.
+//! `/tables/NAME/item?key=…`: a complete item, and the form to change it.
 //!
-//! Without a key it is the form for a new item.
+//! Without a key, the page is the form for a new item.
 
 mod fault;
 mod html;
@@ -23,7 +23,7 @@ use crate::item_json::ItemJson;
 use crate::query::Query;
 use crate::table_shape::TableShape;
 
-/// Returns the page of an item.
+/// Collects the data of the page of an item.
 ///
 /// # Errors
 /// The table or the item does not exist, the key is wrong, or the store does not answer.
@@ -49,10 +49,10 @@ pub(crate) async fn view(context: &Context, table: &str, query: &Query) -> Resul
     })
 }
 
-/// Reads the key of an item from the query string or a form.
+/// Parses the key of an item from the query string or a form.
 ///
 /// # Errors
-/// The text is not DynamoDB JSON, or not a key of the table.
+/// The string is not DynamoDB JSON, or not a key of the table.
 pub(crate) fn read_key(table: &TableShape, text: &str) -> Result<Item, PageError> {
     let instead = || {
         let member = |key: &model::KeyAttribute| {
@@ -74,7 +74,7 @@ pub(crate) fn read_key(table: &TableShape, text: &str) -> Result<Item, PageError
     }
 }
 
-/// Reads an item, strongly consistent; `None` if there is none.
+/// Reads an item with a strongly consistent read; `None` if the item does not exist.
 ///
 /// # Errors
 /// The table does not exist, or the store does not answer.
@@ -99,8 +99,8 @@ pub(crate) fn no_item(table: &str, key: &Item) -> PageError {
     }
 }
 
-/// Returns a fingerprint of an item. Equal items have equal fingerprints, in whatever order the store
-/// returned their attributes and the members of their sets.
+/// Returns a fingerprint of an item. Equal items have equal fingerprints, regardless of the order
+/// of attributes and of members of sets.
 pub(crate) fn fingerprint(item: &Item) -> String {
     let digest = Sha256::digest(json::item_to_string(item).as_bytes());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()

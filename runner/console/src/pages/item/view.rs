@@ -1,32 +1,33 @@
-//! What the page of an item shows.
+//! The data of the page of an item.
 
 use serde::Serialize;
 
 use crate::item_json::ItemJson;
 
-/// The page of an item, or the form for a new one.
+/// The data of the page of an item, or of the form for a new item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct View {
-    /// The version of this form.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     pub(crate) table: String,
     /// The names and types of the key attributes.
     pub(crate) keys: Vec<model::KeyAttribute>,
-    /// The item; `None` for a new one.
+    /// The item; `None` for a new item.
     pub(crate) found: Option<Found>,
-    /// The number of the first attribute that is shown, from 0.
+    /// The index of the first attribute that is shown, from 0.
     pub(crate) first: usize,
     /// Whether actions may write.
     pub(crate) allow_writes: bool,
 }
 
-/// An item as it was read.
+/// An item that was read from the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Found {
     pub(crate) key: ItemJson,
     pub(crate) item: ItemJson,
-    /// Its size as DynamoDB counts it.
+    /// The size of the item in bytes, as DynamoDB counts it.
     pub(crate) bytes: usize,
-    /// Its fingerprint. An action that changes the item sends it as `read`.
+    /// The fingerprint of the item. The form sends it back as `read`, so that an action can detect
+    /// a concurrent change.
     pub(crate) read: String,
 }

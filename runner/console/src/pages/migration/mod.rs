@@ -1,6 +1,7 @@
-//! One migration: where it is, how fast it goes, whether it is safe to cut over now, and what may be done.
+//! One migration: its phase, its speed, whether a cut-over is safe, and the verbs that are safe.
 //!
-//! `operations::migrate` decides all of that. The page reads the streams in the background (`watch`).
+//! `operations::migrate` determines all of these facts. The module `watch` reads the streams in the
+//! background.
 
 mod html;
 mod samples;
@@ -20,13 +21,13 @@ use crate::error::PageError;
 /// The verbs that have a button.
 const BUTTONS: [&str; 3] = ["pause", "resume", "throttle"];
 
-/// The maximum number of journal lines that the page shows. A migration has some ten.
+/// The maximum number of journal lines that the page shows. A migration has about ten.
 const LINES_MAX: usize = 50;
 
-/// Collects what the page shows.
+/// Collects the data that the page shows.
 ///
 /// # Errors
-/// There is no such migration, or the store does not answer.
+/// The migration does not exist, or the store does not answer.
 pub(crate) async fn view(context: &Context, name: &str) -> Result<View, PageError> {
     let migrate = context.migrate();
     let seen = context.watches().seen(name);
@@ -52,7 +53,7 @@ pub(crate) async fn view(context: &Context, name: &str) -> Result<View, PageErro
     Ok(View { samples, samples_problem, ..view })
 }
 
-/// Returns the facts about a migration as the page shows them, without samples.
+/// Converts the overview of a migration to the data of the page, without samples.
 fn of(name: &str, overview: Overview) -> View {
     let Overview { state, status, .. } = overview;
     let text = |place: &str| status.pointer(place).and_then(Value::as_str).map(str::to_owned);
@@ -93,7 +94,7 @@ fn of(name: &str, overview: Overview) -> View {
         },
         stream_note: text("/stream_problem").or_else(|| {
             let note =
-                "not read: either the migration follows no stream now, or the read has not ended";
+                "not read: the first read has not finished, or the migration follows no stream";
             stream.is_none().then(|| note.to_owned())
         }),
         stream,

@@ -1,4 +1,4 @@
-//! The samples of a migration as the page shows them.
+//! The samples of a migration for its page.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::view::{Made, Sample};
 
-/// Number of items of each source table.
+/// The number of sample items of each source table.
 const ITEMS: u64 = 3;
-/// The time that the page waits for the samples. On a table with many deleted items, a scan may be slow.
+/// The timeout of reading the samples. On a table with many deleted items, a scan may be slow.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Reads the samples. Without them, returns why there are none.
+/// Reads the samples. If they cannot be read, returns no samples and the reason.
 pub(super) async fn read(migrate: &Migrate, plan: &Plan) -> (Vec<Sample>, Option<String>) {
     let read = tokio::time::timeout(LIMIT, api::samples(migrate, plan, ITEMS)).await;
     match read {
@@ -42,7 +42,7 @@ fn shown_target(made: api::Made) -> Made {
     Made { table: made.table, item: made.item.as_ref().map(json), stands, found }
 }
 
-/// Returns an item in DynamoDB JSON, whose numbers are texts.
+/// Returns an item in DynamoDB JSON, in which numbers are strings.
 fn json(item: &Item) -> Value {
     serde_json::from_str(&item_to_string(item)).unwrap_or_default()
 }

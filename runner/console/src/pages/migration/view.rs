@@ -1,13 +1,13 @@
-//! The data of the page, and its JSON twin.
+//! The data of the page `migration`, which is served as HTML and as JSON.
 
 use operations::migrate::api::{CutoverSafety, EndedSwitch, PhaseStep};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What the page shows.
+/// The data that the page shows.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct View {
-    /// The version of this document.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     /// The name of the migration.
     pub(crate) name: String,
@@ -23,50 +23,52 @@ pub(crate) struct View {
     pub(crate) phases: Vec<PhaseStep>,
     /// Whether the backfill is paused.
     pub(crate) paused: bool,
-    /// Whether it is safe to cut over now, with the reasons against.
+    /// Whether a cut-over is safe now, with the reasons against it.
     pub(crate) cutover: Option<CutoverSafety>,
     pub(crate) backfill: Backfill,
     pub(crate) workers: Workers,
-    /// The changes that wait in the streams; `None` if the streams were not read.
+    /// The changes in the streams that are not applied yet; `None` if the streams were not read.
     pub(crate) stream: Option<Stream>,
-    /// Why nothing is known about the streams.
+    /// The reason why the streams were not read.
     pub(crate) stream_note: Option<String>,
-    /// Since when writers are blocked, in seconds since 1970.
+    /// The time since which writers are blocked, in seconds since 1970; `None` if they are not
+    /// blocked.
     pub(crate) writers_blocked_since: Option<i64>,
-    /// The last switch that has ended.
+    /// The last cut-over or revert that has ended.
     pub(crate) last_switch: Option<EndedSwitch>,
-    /// The last comparison for a cut-over.
+    /// The result of the last comparison before the cut-over.
     pub(crate) verified: Option<Verified>,
-    /// The differences of the last comparison on the way back.
+    /// The number of differences in the last comparison after the cut-over, which checks that a
+    /// revert is safe.
     pub(crate) back_differences: Option<u64>,
-    /// Items that were refused, collided, or are occupied.
+    /// The items that were refused, that collided, or whose targets already existed.
     pub(crate) problems: Vec<String>,
     /// The verbs that are safe now.
     pub(crate) actions: Vec<Action>,
-    /// Some source items and what becomes of them.
+    /// Some source items, with the target items that the plan creates from them.
     pub(crate) samples: Vec<Sample>,
-    /// Why there are no samples.
+    /// The reason why there are no samples.
     pub(crate) samples_problem: Option<String>,
     /// The last phase changes, newest first.
     pub(crate) journal: Vec<Line>,
-    /// The status as `weir migrate status --output json` writes it.
+    /// The status, in the format of `weir migrate status --output json`.
     pub(crate) status: Value,
 }
 
 /// The progress of the backfill.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Backfill {
-    /// The part of the items that was read.
+    /// The percentage of source items that were read.
     pub(crate) copied_percent: u64,
-    /// Number of items that were read.
+    /// The number of items that were read.
     pub(crate) read: u64,
-    /// Number of items of the sources when the backfill began.
+    /// The number of source items when the backfill began.
     pub(crate) source_items: Option<u64>,
-    /// Number of target items that were written.
+    /// The number of target items that were written.
     pub(crate) written: u64,
-    /// Number of items that cannot be transformed.
+    /// The number of items that cannot be transformed.
     pub(crate) refused: u64,
-    /// Number of segments that were read to their end.
+    /// The number of segments that were read to their end.
     pub(crate) segments_done: u64,
     pub(crate) segments: u64,
     /// Items per second between the last views of this page, oldest first.
@@ -75,37 +77,37 @@ pub(crate) struct Backfill {
     pub(crate) items_per_second_on_average: u64,
     /// Items per second that the backfill may read; `None` for no limit.
     pub(crate) items_per_second_allowed: Option<u64>,
-    /// What slows the backfill down.
+    /// The reason why the backfill is throttled; `None` if it is not.
     pub(crate) throttled: Option<String>,
-    /// An estimate of the remaining seconds.
+    /// The estimated time until the end of the backfill, in seconds.
     pub(crate) seconds_left: Option<u64>,
 }
 
-/// The workers.
+/// The workers of the backfill.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Workers {
-    /// Number of workers that have a segment now.
+    /// The number of workers that are processing a segment.
     pub(crate) at_work: usize,
-    /// Number of segments that are not done.
+    /// The number of segments that are not done.
     pub(crate) open_segments: usize,
-    /// Number of segments that wait for `resume`.
+    /// The number of segments that failed and wait for `resume`.
     pub(crate) set_aside: usize,
 }
 
-/// The changes that wait in the streams.
+/// The changes in the streams that are not applied yet.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Stream {
-    /// Number of changes that are not applied.
+    /// The number of changes that are not applied.
     pub(crate) waiting: u64,
-    /// Number of changes.
+    /// The number of changes in the streams.
     pub(crate) records: u64,
     /// The age of the oldest waiting change, in seconds.
     pub(crate) lag_seconds: u64,
-    /// The seconds after which the oldest waiting change would be lost.
+    /// The time in seconds until the stream deletes the oldest waiting change.
     pub(crate) horizon_seconds: Option<i64>,
     /// The table whose changes no function applies.
     pub(crate) unfollowed: Option<String>,
-    /// The age of this reading, in seconds.
+    /// The age of this observation, in seconds.
     pub(crate) seen_seconds_ago: u64,
 }
 
@@ -113,11 +115,11 @@ pub(crate) struct Stream {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Verified {
     pub(crate) differences: u64,
-    /// Number of differences that no repair can remove.
+    /// The number of differences that no repair can remove.
     pub(crate) refused: u64,
-    /// Number of compared items.
+    /// The number of compared items.
     pub(crate) compared: u64,
-    /// The begin of the comparison, in seconds since 1970.
+    /// The start of the comparison, in seconds since 1970.
     pub(crate) at: i64,
 }
 
@@ -125,36 +127,36 @@ pub(crate) struct Verified {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Action {
     pub(crate) verb: String,
-    /// The exact command.
+    /// The complete command.
     pub(crate) command: String,
     /// The consequence, in one sentence.
     pub(crate) consequence: String,
-    /// Whether the page has a button for it.
+    /// Whether the page has a button for the verb.
     pub(crate) button: bool,
 }
 
-/// A source item and what becomes of it.
+/// A source item, with the target items that the plan creates from it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sample {
     /// The source table.
     pub(crate) table: String,
     /// The source item in DynamoDB JSON.
     pub(crate) before: Value,
-    /// What the plan makes of it.
+    /// The target items that the plan creates from the source item.
     pub(crate) after: Vec<Made>,
-    /// Why it cannot be transformed.
+    /// The reason why the plan cannot transform the source item.
     pub(crate) refused: Option<String>,
 }
 
-/// An item that the plan makes.
+/// A target item that the plan creates.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Made {
     pub(crate) table: String,
     /// The item in DynamoDB JSON; `None` if the plan removes the source item.
     pub(crate) item: Option<Value>,
-    /// `equal`, `missing` or `different`, compared with what the table has.
+    /// The result of the comparison with the item in the table: `equal`, `missing` or `different`.
     pub(crate) stands: &'static str,
-    /// What the table has instead.
+    /// The item in the table, if it is different.
     pub(crate) found: Option<Value>,
 }
 
@@ -163,12 +165,12 @@ pub(crate) struct Made {
 pub(crate) struct Line {
     /// The time in seconds since 1970.
     pub(crate) at: i64,
-    /// The phase before.
+    /// The phase before the change.
     pub(crate) from: &'static str,
-    /// The phase after.
+    /// The phase after the change.
     pub(crate) to: &'static str,
-    /// The reason.
+    /// The reason for the change.
     pub(crate) why: String,
-    /// The user and machine.
+    /// The user and machine that made the change.
     pub(crate) by: String,
 }

@@ -1,7 +1,7 @@
 //! Reads the streams of the migrations that a page shows, in the background.
 //!
-//! A page must not wait for the streams, because a read takes seconds. So a page shows what the last read found,
-//! and asks for the next one. The reads end soon after no page asks any more.
+//! A read of the streams takes seconds, so a page must not wait for it. A page shows the result of
+//! the last read, and requests further reads. The reads stop 30 s after the last request of a page.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,13 +14,14 @@ use tokio::task::AbortHandle;
 
 /// The pause between two reads.
 const PAUSE: Duration = Duration::from_secs(2);
-/// The time after the last page for which the streams are still read.
+/// The time for which the reads continue after the last request of a page.
 const WANTED: Duration = Duration::from_secs(30);
-/// The maximum number of migrations whose streams are read at a time.
+/// The maximum number of migrations whose streams are read concurrently.
 const WATCHES_MAX: usize = 8;
-/// The number of points of the backfill's progress that are kept: two minutes of a page that is open.
+/// The number of points of the backfill's progress that are kept. They cover two minutes of an open
+/// page.
 const POINTS_MAX: usize = 60;
-/// The shortest time between two points.
+/// The minimum time between two points.
 const POINT_PERIOD: Duration = Duration::from_secs(1);
 
 /// The background reads of a console.
@@ -35,22 +36,22 @@ struct Watch {
     task: AbortHandle,
 }
 
-/// What the last read found.
+/// The result of the last read.
 #[derive(Clone)]
 pub(crate) struct Seen {
-    /// What was found, or why the read failed.
+    /// The observation, or the reason why the read failed.
     pub(crate) found: Result<Arc<Observation>, String>,
     /// The time of the read.
     pub(crate) at: Instant,
 }
 
 impl Watches {
-    /// Returns what the last read of a migration's streams found.
+    /// Returns the result of the last read of a migration's streams.
     pub(crate) fn seen(&self, name: &str) -> Option<Seen> {
         self.0.lock().get(name)?.seen.clone()
     }
 
-    /// Asks for further reads of the streams of a migration, which must exist.
+    /// Requests further reads of the streams of a migration. The migration must exist.
     pub(crate) fn ask(&self, migrate: &Arc<Migrate>, name: &str) {
         let mut watches = self.0.lock();
         if let Some(watch) = watches.get_mut(name) {
@@ -63,8 +64,8 @@ impl Watches {
         }
     }
 
-    /// Notes how many items the backfill has read. Returns the items per second between the points so far, oldest
-    /// first.
+    /// Records the number of items that the backfill has read. Returns the items per second between
+    /// the recorded points, oldest first.
     pub(crate) fn note(&self, name: &str, read: u64, now: Instant) -> Vec<u64> {
         let mut watches = self.0.lock();
         let Some(watch) = watches.get_mut(name) else { return Vec::new() };
@@ -97,7 +98,7 @@ fn rates(points: &VecDeque<(Instant, u64)>) -> Vec<u64> {
         .collect()
 }
 
-/// Reads the streams of a migration until no page asks for them.
+/// Reads the streams of a migration repeatedly, until no page requests them.
 async fn read(watches: Arc<Mutex<BTreeMap<String, Watch>>>, migrate: Arc<Migrate>, name: String) {
     let mut reader = StreamReader::new(&migrate);
     loop {

@@ -1,4 +1,4 @@
-//! The page of migrations as HTML. It reads only what it is given.
+//! The HTML of the page of migrations. This module performs no I/O.
 
 use maud::{Markup, html};
 
@@ -6,7 +6,7 @@ use super::view::{Listed, View};
 use crate::parts::{message, table, time};
 use crate::query::href;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     let rows: Vec<Vec<Markup>> = view.migrations.iter().map(row).collect();
     html! {

@@ -1,4 +1,4 @@
-//! Migrations: all runs of this store, with the phase of each.
+//! Migrations: all migrations of the store, with the phase of each.
 
 mod html;
 mod view;
@@ -13,8 +13,8 @@ use crate::error::PageError;
 /// The maximum number of migrations that the page shows.
 const SHOWN_MAX: usize = 100;
 
-/// Collects what the page shows. The control table has some hundred entries for each migration, and no data of
-/// users.
+/// Collects the data that the page shows. Scanning the control table is cheap: it has a few hundred
+/// entries for each migration, and no user data.
 ///
 /// # Errors
 /// The store does not answer.

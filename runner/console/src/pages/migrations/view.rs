@@ -1,16 +1,16 @@
-//! The data of the page, and its JSON twin.
+//! The data of the page `migrations`, which is served as HTML and as JSON.
 
 use serde::Serialize;
 
-/// What the page shows.
+/// The data that the page shows.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct View {
-    /// The version of this document.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     pub(crate) control_table: String,
-    /// The migrations, those that have not ended first.
+    /// The migrations. Those that have not ended come first.
     pub(crate) migrations: Vec<Listed>,
-    /// Number of migrations that are not shown.
+    /// The number of migrations that are not shown.
     pub(crate) left_out: usize,
 }
 
@@ -23,10 +23,10 @@ pub(crate) struct Listed {
     pub(crate) paused: bool,
     /// Whether the migration has ended.
     pub(crate) ended: bool,
-    /// Whether a command has blocked writers and not released them.
+    /// Whether a command has blocked writers and has not unblocked them.
     pub(crate) writers_blocked: bool,
-    /// The begin in seconds since 1970.
+    /// The start time, in seconds since 1970.
     pub(crate) begun: Option<i64>,
-    /// The differences of the last comparison.
+    /// The number of differences in the last comparison.
     pub(crate) differences: Option<u64>,
 }

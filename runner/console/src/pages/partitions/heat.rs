@@ -1,6 +1,7 @@
-//! The heat map: time from left to right, tokens from bottom to top, load as shades.
+//! The heat map of a table's load: time from left to right, tokens from bottom to top, and load as
+//! shades.
 //!
-//! Each shade is one path of thick lines, so that a map of a thousand cells has few bytes.
+//! Each shade is a single path of thick lines, so that a map with a thousand cells has few bytes.
 
 use std::fmt::Write as _;
 
@@ -9,13 +10,13 @@ use maud::{Markup, html};
 use crate::load_history::{BANDS, PERIOD, SAMPLES_MAX, Sample};
 use crate::parts::time;
 
-/// The size of a cell.
+/// The width of a cell in SVG units.
 const WIDTH: usize = 16;
 const HEIGHT: usize = 6;
-/// Shades above zero.
+/// The number of shades for a load above zero.
 const SHADES: usize = 5;
 
-/// Returns a map of one kind of load: `units` returns its rates.
+/// Returns the map of one kind of load, reads or writes. `units` returns the rates of a sample.
 pub(super) fn map(name: &str, samples: &[Sample], units: impl Fn(&Sample) -> &[f64]) -> Markup {
     let highest = samples.iter().flat_map(&units).copied().fold(0.0, f64::max);
     let paths: Vec<String> =
@@ -43,13 +44,13 @@ pub(super) fn map(name: &str, samples: &[Sample], units: impl Fn(&Sample) -> &[f
                 }
             }
             p.note {
-                "Left " (age(samples)) ", right now; the highest tokens are at the top. Dashed lines are splits."
+                "Left: " (age(samples)) ", right: now. The highest tokens are at the top. Dashed lines are splits."
             }
         }
     }
 }
 
-/// Returns the cells of a shade as one path. Neighbours in time are one line.
+/// Returns the cells of a shade as an SVG path. Adjacent cells in time are joined to one line.
 fn path(
     samples: &[Sample],
     units: &impl Fn(&Sample) -> &[f64],
@@ -88,7 +89,8 @@ fn shade_of(rate: f64, highest: f64) -> usize {
     [0.2, 0.4, 0.6, 0.8].iter().filter(|bound| share > **bound).count() + 1
 }
 
-/// Returns where the number of partitions changed, and the numbers before and after.
+/// Returns the positions at which the number of partitions changed, with the numbers before and
+/// after.
 fn splits(samples: &[Sample]) -> Vec<(usize, usize, usize)> {
     let offset = SAMPLES_MAX.saturating_sub(samples.len());
     let pairs = samples.windows(2).enumerate();
@@ -101,7 +103,7 @@ fn splits(samples: &[Sample]) -> Vec<(usize, usize, usize)> {
     changed.collect()
 }
 
-/// Returns how long ago the left edge of a map was.
+/// Returns the age of the left edge of a map.
 fn age(samples: &[Sample]) -> String {
     let seconds = i64::try_from(PERIOD.as_secs()).unwrap_or_default();
     let all = i64::try_from(SAMPLES_MAX).unwrap_or_default() * seconds;
@@ -127,7 +129,7 @@ mod tests {
     fn a_map_has_a_cell_for_each_load_and_a_line_for_each_split() {
         let samples = [sample(4, &[(0, 10.0)]), sample(4, &[(0, 10.0), (31, 1.0)]), sample(5, &[])];
         let html = map("Writes", &samples, |sample| &sample.writes).into_string();
-        // Band 0 is at the bottom; two samples are one line.
+        // Band 0 is at the bottom, and two adjacent samples are one line.
         assert!(html.contains(r#"stroke-opacity="0.9" d="M592 189h32""#), "{html}");
         assert!(html.contains(r#"stroke-opacity="0.1" d="M608 3h16""#), "{html}");
         assert!(html.contains(r#"x1="624""#) && html.contains("4 partitions became 5"), "{html}");

@@ -11,11 +11,12 @@ use crate::parts::preview::Preview;
 use crate::parts::{form, message, table};
 use crate::query::href;
 
-/// Partitions in the list at once. A table can have thousands.
+/// The maximum number of partitions that the list shows. A table can have thousands.
 const PARTITIONS_MAX: usize = 30;
-/// The most characters of a hot key. A key can have 2,048 bytes.
+/// The maximum number of characters of a hot key that are shown. A key can have 2,048 bytes.
 const KEY_CHARACTERS_MAX: usize = 60;
-/// The most bytes of a hot key that is a link. Beyond that, the link would be a large part of the page.
+/// The maximum length in bytes of a hot key that is a link. A longer link would take too much of
+/// the page.
 const LINK_BYTES_MAX: usize = 120;
 
 const HEADINGS: [&str; 8] = [
@@ -30,7 +31,7 @@ const HEADINGS: [&str; 8] = [
 ];
 const HOT_HEADINGS: [&str; 5] = ["Key", "Kind", "Partition", "Units/s", "At most too high by"];
 
-/// Returns the content of the page on which a table is chosen.
+/// Returns the HTML of the page on which the user selects a table.
 pub(crate) fn choice_html(view: &Choice) -> Markup {
     let next = view.next.as_deref().map(|after| href(&["partitions"], &[("after", after)]));
     html! {
@@ -47,7 +48,7 @@ pub(crate) fn choice_html(view: &Choice) -> Markup {
     }
 }
 
-/// Returns the content of the page of a table's partitions.
+/// Returns the HTML of the page of a table's partitions.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Partitions of " (view.table) }
@@ -58,7 +59,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
             (heat::map("Writes", &view.samples, |sample| &sample.writes))
             (heat::map("Reads", &view.samples, |sample| &sample.reads))
             (message::note(&format!(
-                "The console asks the store every {} seconds while this page is used, and keeps {} minutes. A rate is that of the last minute by the store's clock.",
+                "While this page is in use, the console reads the rates every {} seconds, and keeps them for {} minutes. A rate is the average over the last minute of the store's clock.",
                 PERIOD.as_secs(),
                 PERIOD.as_secs() * u64::try_from(SAMPLES_MAX).unwrap_or_default() / 60,
             )))
@@ -86,7 +87,7 @@ fn hot_keys(view: &View) -> Markup {
 }
 
 fn hot_key(table: &str, kind: &str, hot: &HotKey) -> Vec<Markup> {
-    // {"year":{"N":"2013"}}: the text of the value is what the query builder takes.
+    // {"year":{"N":"2013"}}: the query builder takes only the inner string of such a key.
     let value =
         hot.key.as_object().and_then(|key| key.values().next()?.as_object()?.values().next());
     let text = value.and_then(Value::as_str).unwrap_or_default();
@@ -140,7 +141,7 @@ fn partition(partition: &Partition) -> Vec<Markup> {
     ]
 }
 
-/// Returns the percentage of all tokens that a partition has.
+/// Returns the percentage of all tokens that belong to a partition.
 fn share(partition: &Partition) -> String {
     let (first, last) = (partition.first_token.parse::<u64>(), partition.last_token.parse::<u64>());
     let (Ok(first), Ok(last)) = (first, last) else { return "–".to_owned() };

@@ -1,6 +1,6 @@
 //! `/partitions/TABLE`: the load of the key space over time, the partitions and the hot keys of a table.
 //!
-//! Weir's own store shows them at its admin endpoint; DynamoDB does not.
+//! The admin endpoint of Weir's own store reports these; DynamoDB on AWS does not.
 
 mod heat;
 mod html;
@@ -23,10 +23,10 @@ use crate::load_history::{Partition, Sample};
 use crate::query::Query;
 use crate::table_shape::check_name;
 
-/// Why AWS has no such page.
+/// The reason why the page is empty for DynamoDB on AWS.
 const NOT_ON_AWS: &str = "DynamoDB on AWS does not show its partitions. CloudWatch Contributor Insights for DynamoDB lists the most accessed keys.";
 
-/// Returns the page on which a table is chosen.
+/// Collects the data of the page on which the user selects a table.
 ///
 /// # Errors
 /// The store does not answer.
@@ -43,7 +43,7 @@ struct Described {
     hot_keys: HotKeys,
 }
 
-/// Returns the page of a table's partitions.
+/// Collects the data of the page of a table's partitions.
 ///
 /// # Errors
 /// The table does not exist, or the store does not answer.
@@ -69,11 +69,11 @@ pub(crate) async fn view(context: &Context, table: &str, query: &Query) -> Resul
     }
     let described = match client::partitions::describe(context.endpoint(), table).await {
         Ok(described) => serde_json::from_value::<Described>(described),
-        // The table is there, so this is a store of another kind, or one that just went away.
+        // The table exists, so the store is of another kind, or has just stopped.
         Err(reason) => return Ok(View { unavailable: Some(reason.to_string()), ..view }),
     };
     let described = described.map_err(|error| {
-        PageError::Store(format!("the store describes partitions in an unknown form: {error}"))
+        PageError::Store(format!("the store describes partitions in an unknown format: {error}"))
     })?;
     let sample = Sample::of(Timestamp::now().as_second(), &described.partitions);
     view.samples = context.loads().show(table, sample);

@@ -1,4 +1,4 @@
-//! Samples the load of the tables whose page was shown, until the console ends.
+//! Samples the load of the tables whose pages were shown recently.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,8 @@ pub(crate) async fn sample(context: Arc<Context>, mut stopped: watch::Receiver<b
             _ = ticks.tick() => {}
         }
         for table in context.loads().due() {
-            // A table that was deleted, or a store that went away, is sampled again once its page is shown.
+            // After an error, such as a deleted table or a stopped store, sampling resumes when the
+            // page is shown again.
             match partitions(&context, &table).await {
                 Some(partitions) => {
                     let at = Timestamp::now().as_second();

@@ -1,13 +1,13 @@
-//! What the page of a table's partitions shows.
+//! The data of the pages of partitions.
 
 use serde::{Deserialize, Serialize};
 
 use crate::load_history::{Partition, Sample};
 
-/// The page on which a table is chosen.
+/// The data of the page on which the user selects a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Choice {
-    /// The version of this form.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     /// The tables of this page, by name.
     pub(crate) tables: Vec<String>,
@@ -15,21 +15,21 @@ pub(crate) struct Choice {
     pub(crate) next: Option<String>,
 }
 
-/// The page of a table's partitions.
+/// The data of the page of a table's partitions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct View {
-    /// The version of this form.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     pub(crate) table: String,
-    /// Why the store does not show partitions; `None` if it does.
+    /// The reason why the store does not report partitions; `None` if it does.
     pub(crate) unavailable: Option<String>,
-    /// The partitions, by their tokens.
+    /// The partitions, ordered by their tokens.
     pub(crate) partitions: Vec<Partition>,
     /// The partition keys with the most traffic.
     pub(crate) hot_keys: HotKeys,
-    /// The rates of the last minutes, the oldest first.
+    /// The samples of the last minutes, oldest first.
     pub(crate) samples: Vec<Sample>,
-    /// The number of the first partition in the list, from 0.
+    /// The index of the first partition in the list, from 0.
     pub(crate) first: usize,
     /// Whether actions may write.
     pub(crate) allow_writes: bool,
@@ -51,6 +51,6 @@ pub(crate) struct HotKey {
     pub(crate) partition: u32,
     /// Capacity units per second over the last minute.
     pub(crate) units_per_second: f64,
-    /// How much less they may be.
+    /// The maximum amount by which the rate may be overestimated.
     pub(crate) error_per_second: f64,
 }

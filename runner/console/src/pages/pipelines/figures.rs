@@ -1,4 +1,4 @@
-//! The figures of an open page, from a sample of the status file. Nothing else is read for them.
+//! The figures of an open page, which are read only from the status file.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +9,30 @@ use crate::context::Context;
 use crate::parts::time;
 use crate::rates::PerSecond;
 
-/// The names and texts of figures.
+/// The figures as strings, by name.
 pub(crate) type Texts = BTreeMap<String, String>;
 
-/// Takes samples for one open page.
+/// The state of sampling for one open page.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler {
-    /// What the page showed besides figures.
+    /// The parts of the page that are not figures, at the last sample.
     shape: Option<Vec<String>>,
-    /// The texts that the page has.
+    /// The figures that the page has received.
     sent: Texts,
 }
 
 /// The difference between two samples.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Only these figures changed; may be empty.
+    /// Only these figures changed. The map may be empty.
     Figures(Texts),
-    /// A state or a sentence changed, so the page is to be loaded again.
+    /// A state or a sentence changed, so the page must be reloaded.
     Shape,
 }
 
 impl Sampler {
-    /// Takes a sample. It reads a file, so the caller must be on a thread that may block.
+    /// Takes a sample, and returns the change since the last sample. This reads a file, so call it
+    /// on a thread that may block.
     pub(crate) fn sample(&mut self, context: &Context) -> Option<Change> {
         let status = Status::read(&context.directory()?)?;
         Some(self.compare(&status, &rates(context, &status)))
@@ -53,8 +54,8 @@ impl Sampler {
     }
 }
 
-/// Returns the number of records that all mappings have read. It reads a file, so the caller must be on a thread
-/// that may block.
+/// Returns the number of records that all mappings have read. This reads a file, so call it on a
+/// thread that may block.
 pub(crate) fn records_read(context: &Context) -> Option<u64> {
     let status = Status::read(&context.directory()?)?;
     Some(status.mappings.iter().map(|mapping| mapping.totals.read).sum())
@@ -70,7 +71,8 @@ fn texts(mappings: &[Mapping]) -> Texts {
             texts.insert(name(mapping, figure), text);
         }
     }
-    // Without the journal, the sentence of a blocked mapping would lose its reason.
+    // The sentence of a blocked mapping needs the journal for its reason, so a figure must not
+    // replace it.
     texts.retain(|name, _| !name.ends_with("/sentence") || !blocked(mappings, name));
     texts
 }
@@ -82,12 +84,12 @@ fn blocked(mappings: &[Mapping], figure: &str) -> bool {
         .any(|it| Some(it.mapping.as_str()) == own && it.state == super::state::State::Blocked)
 }
 
-/// Returns the name of a figure, which the page has as `data-figure`.
+/// Returns the name of a figure, which is its attribute `data-figure` in the page.
 pub(super) fn name(mapping: &Mapping, figure: &str) -> String {
     format!("{}/{figure}", mapping.mapping)
 }
 
-/// Returns the texts of the figures of a mapping, in the order of the page.
+/// Returns the names and values of a mapping's figures, in the order of the page.
 pub(super) fn figure_texts(figures: &Figures) -> [(&'static str, String); 8] {
     let rate = figures.records_per_second.map_or("–".to_owned(), per_second);
     [

@@ -1,4 +1,4 @@
-//! The page of pipelines as HTML. It reads only what it is given.
+//! The HTML of the page of pipelines. This module performs no I/O.
 
 use maud::{Markup, html};
 
@@ -12,7 +12,7 @@ use crate::query::href;
 /// The maximum number of mappings on a page, which keeps it below 60 KB.
 const MAPPINGS_MAX: usize = 16;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     html! {
         h1 { "Pipelines" }
@@ -21,7 +21,7 @@ pub(crate) fn html(view: &View) -> Markup {
     }
 }
 
-/// Returns what is known of the mappings of a running `weir up`.
+/// Returns the HTML of the mappings of a running `weir up`.
 fn running(view: &View) -> Markup {
     let mut sorted: Vec<Mapping> = view.mappings.clone();
     sorted.sort_by_key(|it| severity(it.state.level()));
@@ -66,7 +66,7 @@ fn severity(level: Level) -> u8 {
     }
 }
 
-/// Returns the state of a mapping in one sentence, and what to do next.
+/// Returns the state of a mapping in one sentence, and the next step.
 fn sentence(mapping: &Mapping) -> Markup {
     let table = mapping.table.as_deref().unwrap_or_default();
     html! {
@@ -84,7 +84,7 @@ fn sentence(mapping: &Mapping) -> Markup {
     }
 }
 
-/// Returns what the reader can do next.
+/// Returns the links to the next step for the state of a mapping.
 fn next(mapping: &Mapping, table: &str) -> Markup {
     let stream = href(&["stream"], &[("table", table)]);
     html! {
@@ -97,7 +97,7 @@ fn next(mapping: &Mapping, table: &str) -> Markup {
                 @if let Some(record) = &mapping.blocked_at {
                     a href=(href(&["stream", record], &[])) { "Its attempts" } ", or "
                 }
-                a href=(stream) { "the records behind it" } "."
+                a href=(stream) { "the records that wait" } "."
             },
             State::Discarded => { a href=(stream) { "The records, with a button to redrive each" } "." },
             State::Ended | State::Disabled | State::NotRun | State::Starting => {},
@@ -135,7 +135,7 @@ fn row(mapping: &Mapping) -> Vec<Markup> {
     row
 }
 
-/// Returns what the page says about a store whose mappings run elsewhere.
+/// Returns the HTML for a store whose mappings no local `weir up` runs.
 fn elsewhere(view: &View) -> Markup {
     let rows: Vec<Vec<Markup>> = view
         .streams
@@ -150,7 +150,7 @@ fn elsewhere(view: &View) -> Markup {
         })
         .collect();
     html! {
-        (message::note("No `weir up` on this machine reads these streams, so this page cannot know which functions do, what their filters drop, or where a batch fails."))
+        (message::note("No `weir up` on this machine reads these streams, so this page cannot show which functions read them, what their filters drop, or where a batch fails."))
         ul {
             li { "To run the functions here: start " (message::command("weir up")) " in the folder of the template, or "
                 (message::command("weir up --store aws --region REGION")) " for tables on AWS, then reload this page." }
@@ -181,7 +181,8 @@ mod tests {
         View { runs: true, page: 1, mappings, ..View::default() }
     }
 
-    /// Goal: the page says each state, escapes names, and leads to the tester of a filter that drops all.
+    /// Goal: the page shows each state, escapes names, and links to the tester of a filter that
+    /// drops all records.
     #[test]
     fn the_page_answers_why_a_function_did_not_run() {
         let view = view(&json!({
@@ -228,6 +229,6 @@ mod tests {
     #[test]
     fn a_store_without_weir_up_says_how_to_know_more() {
         let html = html(&View::default()).into_string();
-        assert!(html.contains("cannot know") && html.contains("weir up --store aws"), "{html}");
+        assert!(html.contains("cannot show") && html.contains("weir up --store aws"), "{html}");
     }
 }

@@ -1,6 +1,6 @@
 //! The map: table, mapping, function and target of each mapping, from left to right, as SVG.
 //!
-//! The page has the same facts as text, so the map is one picture for a screen reader.
+//! The page contains the same facts as text, so a screen reader treats the map as one picture.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ const WIDTH: i64 = 1036;
 /// The maximum number of characters of a name that fit into a node of a column.
 const CHARACTERS: [usize; 4] = [22, 44, 25, 22];
 
-/// A node of a column: its name, and the centre of its place.
+/// The nodes of a column: the vertical centre of each node, by name.
 type Nodes = BTreeMap<String, i64>;
 
-/// Returns the map of mappings; nothing for none.
+/// Returns the map of the mappings; empty if there are no mappings.
 pub(super) fn map(mappings: &[Mapping]) -> Markup {
     let mut sorted: Vec<&Mapping> = mappings.iter().collect();
     sorted.sort_by_key(|it| (it.table.clone(), it.mapping.clone()));
@@ -56,7 +56,8 @@ fn label(target: &Target) -> String {
     format!("{} {}", target.kind, target.name)
 }
 
-/// Places the nodes of a column: each beside the middle of its mappings, without overlaps.
+/// Places the nodes of a column without overlaps. Each node is at the mean height of its mappings,
+/// or below.
 fn nodes(rows: &[(&Mapping, i64)], names: impl Fn(&Mapping) -> Vec<String>) -> Nodes {
     let mut wanted: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     for (mapping, y) in rows {
@@ -81,12 +82,12 @@ fn nodes(rows: &[(&Mapping, i64)], names: impl Fn(&Mapping) -> Vec<String>) -> N
     placed
 }
 
-/// Returns the left and the right edge of a column.
+/// Returns the x coordinates of the left and right edges of a column.
 fn column(at: usize) -> (i64, i64) {
     COLUMNS.get(at).map_or((0, 0), |(left, width)| (*left, left + width))
 }
 
-/// Returns the lines of a mapping, in the class of its state.
+/// Returns the lines of a mapping, with the CSS class of its state.
 fn edges(mapping: &Mapping, y: i64, tables: &Nodes, functions: &Nodes, targets: &Nodes) -> Markup {
     let place = |nodes: &Nodes, name: &str| nodes.get(name).copied().unwrap_or(y);
     let function = place(functions, &mapping.function);
@@ -106,7 +107,7 @@ fn line((x1, y1): (i64, i64), (x2, y2): (i64, i64)) -> Markup {
     html! { path d=(format!("M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}")) {} }
 }
 
-/// Returns a node with a name.
+/// Returns a node that shows a name.
 fn node(at: usize, kind: &str, name: &str, y: i64) -> Markup {
     let (left, right) = column(at);
     html! {
@@ -118,7 +119,7 @@ fn node(at: usize, kind: &str, name: &str, y: i64) -> Markup {
     }
 }
 
-/// Returns the node of a mapping: name, state, figures.
+/// Returns the node of a mapping, with its name, state and figures.
 fn mapping_node(mapping: &Mapping, y: i64) -> Markup {
     let (left, right) = column(1);
     let level = mapping.state.level().class();
@@ -149,7 +150,7 @@ fn mapping_node(mapping: &Mapping, y: i64) -> Markup {
     }
 }
 
-/// Cuts a name so that it fits into a node.
+/// Truncates a name so that it fits into a node.
 fn cut(name: &str, at: usize) -> String {
     let most = CHARACTERS.get(at).copied().unwrap_or(20);
     match name.char_indices().nth(most) {
@@ -179,13 +180,13 @@ mod tests {
         let tables = nodes(&rows, |it| vec![table_of(it)]);
         assert_eq!(tables["a"], ROW);
         assert_eq!(tables["b"], 5 * ROW / 2);
-        // Both functions have the same middle.
+        // The mappings of both functions have the same mean height.
         let functions = nodes(&rows, |it| vec![it.function.clone()]);
         assert_eq!(functions["g"] - functions["f"], GAP);
         let svg = map(&mappings).into_string();
         assert!(!svg.contains("style="), "inline style is forbidden by the policy");
         assert_eq!(svg.matches("<path ").count(), 6);
-        // An element of SVG that is not closed would contain the elements behind it.
+        // An SVG element that is not closed would contain the elements that follow it.
         for element in ["path", "rect", "text", "g", "tspan"] {
             let opened = svg.matches(&format!("<{element} ")).count();
             assert_eq!(svg.matches(&format!("</{element}>")).count(), opened, "{element}: {svg}");

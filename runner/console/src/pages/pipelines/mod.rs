@@ -1,7 +1,8 @@
-//! Pipelines: why a function did, or did not, run: for each mapping its state in one sentence, then the way from
-//! table to target as a map, then the counts.
+//! Pipelines: the reasons why functions ran or did not. The page shows the state of each mapping in
+//! one sentence, then a map from tables to targets, then the counts.
 //!
-//! It reads the status file of `weir up`, and the newest part of the journal only if a shard is blocked.
+//! The page reads the status file of `weir up`. Only if a shard is blocked, it also reads the
+//! newest part of the journal.
 
 mod figures;
 mod html;
@@ -30,10 +31,10 @@ const STREAMS_MAX: usize = 100;
 /// The maximum number of pages of mappings.
 const PAGES_MAX: usize = 100;
 
-/// The number of the journal's newest segments in which the reason of a failure is searched: 8 MB.
+/// The number of newest journal segments (8 MB) that are searched for the reason of a failure.
 const SEGMENTS: usize = 2;
 
-/// Collects what the page shows.
+/// Collects the data that the page shows.
 ///
 /// # Errors
 /// The store does not answer.
@@ -69,13 +70,13 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
     Ok(view)
 }
 
-/// Notes the records that were read, and returns the rate of each mapping.
+/// Adds a sample of the read records, and returns the rate of each mapping.
 fn rates(context: &Context, status: &Status) -> PerSecond {
     let read = status.mappings.iter().map(|it| (it.mapping.clone(), it.totals.read)).collect();
     context.rates().note(status.taken_ms, read)
 }
 
-/// Returns the mappings of a status: those that run, then the others.
+/// Returns the mappings of a status: first the running mappings, then the others.
 fn mappings(status: &Status, failing: &[Failing], rates: &PerSecond) -> Vec<Mapping> {
     let running = status.mappings.iter().map(|mapping| {
         let own = failing.iter().find(|it| it.mapping == mapping.mapping);
@@ -95,7 +96,7 @@ fn failing_batches(directory: &Path, mappings: Vec<String>) -> Vec<Failing> {
     lines.map(|lines| failing(lines.of_mappings(mappings))).unwrap_or_default()
 }
 
-/// Returns the streams of a store whose mappings are not known here.
+/// Returns the streams of a store whose mappings no local `weir up` runs.
 async fn streams(context: &Context) -> Result<Vec<Stream>, PageError> {
     let arns = client::shards::arns(context.streams(), None).await?;
     let of_arn = |arn: &String| {

@@ -1,6 +1,6 @@
 //! The state of a mapping, and the sentence that answers why its function did not run.
 //!
-//! It has no side effects.
+//! This module performs no I/O.
 
 use client::output::counted;
 use local::journal::Failing;
@@ -14,41 +14,41 @@ use super::status::{MappingStatus, Shard};
 pub(crate) enum State {
     /// Every record was delivered or filtered.
     CaughtUp,
-    /// No record was read yet.
+    /// No record has been read yet.
     NoRecords,
-    /// Records wait for their batch.
+    /// Records wait until their batch is complete.
     Waiting,
-    /// Its shards are not known yet.
+    /// The mapping's shards are not known yet.
     Starting,
     /// The filter dropped every record that was read.
     AllFiltered,
-    /// Records were discarded and not redriven, or lost.
+    /// Records were lost, or were discarded and not redriven.
     Discarded,
     /// A batch fails, a shard cannot be read, or the stream cannot be listed.
     Blocked,
-    /// It runs no more.
+    /// The mapping has stopped, and stays stopped until `weir up` is restarted.
     Ended,
-    /// It is disabled in the template.
+    /// The mapping is disabled in the template.
     Disabled,
-    /// Its function does not run here.
+    /// The mapping's function cannot run on this machine.
     NotRun,
 }
 
-/// How a state is shown. A word always goes with the colour.
+/// The severity of a state, shown as a colour. The page always shows a word with the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// Nothing to do.
+    /// The operator need not do anything.
     Good,
-    /// It goes on by itself, or may be meant so.
+    /// The mapping continues without help, or its state may be intended.
     Wait,
-    /// It stands still, or records are lost.
+    /// The mapping makes no progress, or records are lost.
     Bad,
-    /// It is off.
+    /// The mapping is off.
     Off,
 }
 
 impl State {
-    /// Returns the word for people.
+    /// Returns the word that the page shows.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::CaughtUp => "caught up",
@@ -64,7 +64,7 @@ impl State {
         }
     }
 
-    /// Returns how the state is shown.
+    /// Returns the severity of the state.
     pub(crate) fn level(self) -> Level {
         match self {
             Self::CaughtUp | Self::NoRecords => Level::Good,
@@ -76,7 +76,7 @@ impl State {
 }
 
 impl Level {
-    /// Returns the class in the style.
+    /// Returns the CSS class of the severity.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -87,7 +87,7 @@ impl Level {
     }
 }
 
-/// Returns the state of a mapping that was started, in a word and in one sentence.
+/// Returns the state of a started mapping, and a sentence that explains it.
 pub(super) fn of(mapping: &MappingStatus, failing: Option<&Failing>) -> (State, String) {
     let totals = &mapping.totals;
     let waiting: u64 = mapping.shards.iter().map(|shard| shard.waiting).sum();
@@ -106,7 +106,7 @@ pub(super) fn of(mapping: &MappingStatus, failing: Option<&Failing>) -> (State, 
         return (State::Starting, "starting: its shards are not known yet".to_owned());
     }
     if mapping.unsaved {
-        let why = "starting: reading begins once the starting positions are on disk";
+        let why = "starting: reading begins when the starting positions are on disk";
         return (State::Starting, why.to_owned());
     }
     if let Some(blocked) = blocked(mapping, failing, waiting) {
@@ -128,7 +128,7 @@ pub(super) fn of(mapping: &MappingStatus, failing: Option<&Failing>) -> (State, 
         return (State::Waiting, format!("{wait} for a batch"));
     }
     match (totals.read, totals.filtered) {
-        (0, _) => (State::NoRecords, "has read no record since `weir up` began".to_owned()),
+        (0, _) => (State::NoRecords, "has read no record since `weir up` started".to_owned()),
         (read, filtered) if filtered >= read => {
             let all = match read {
                 1 => "the one record that it read".to_owned(),
@@ -155,7 +155,7 @@ fn rest(waiting: u64) -> String {
     }
 }
 
-/// Returns what blocks a mapping; `None` if nothing does.
+/// Returns a sentence about the cause that blocks a mapping; `None` if the mapping is not blocked.
 fn blocked(mapping: &MappingStatus, failing: Option<&Failing>, waiting: u64) -> Option<String> {
     let shard = |state: &str| mapping.shards.iter().find(|shard| shard.state == state);
     if let Some(Shard { failed_attempts, id, .. }) =

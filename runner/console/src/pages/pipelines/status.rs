@@ -1,4 +1,4 @@
-//! The status file of `weir up`, as the page reads it. `local::status` writes it.
+//! Parsing of the status file of `weir up`, which `local::status` writes.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(crate) struct Status {
     pub(crate) functions: Vec<FunctionTargets>,
 }
 
-/// The status of a mapping that runs.
+/// The status of a running mapping.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct MappingStatus {
@@ -33,7 +33,7 @@ pub(crate) struct MappingStatus {
     pub(crate) shards: Vec<Shard>,
 }
 
-/// The counts of a mapping since `weir up` began.
+/// The counts of a mapping since `weir up` started.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Totals {
@@ -78,12 +78,13 @@ pub(crate) struct FunctionTargets {
 }
 
 impl Status {
-    /// Reads the status in a data folder, with the number of redriven records. `None` before it is written.
+    /// Reads the status in a data folder, including the number of redriven records. Returns `None`
+    /// if the file does not exist yet or is invalid.
     pub(crate) fn read(directory: &Path) -> Option<Self> {
         serde_json::from_value(local::status::last(directory).ok()?).ok()
     }
 
-    /// Returns the mappings of which a shard waits behind failed attempts.
+    /// Returns the names of the mappings with a shard whose batch has failed attempts.
     pub(crate) fn failing(&self) -> Vec<String> {
         let is_failing =
             |mapping: &&MappingStatus| mapping.shards.iter().any(|shard| shard.failed_attempts > 0);
@@ -98,7 +99,7 @@ impl Status {
     }
 }
 
-/// A place where records or results go.
+/// A destination of records or results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub(crate) struct Target {
     /// `table`, `bucket`, `queue` or `topic`.

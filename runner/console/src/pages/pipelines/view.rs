@@ -1,4 +1,4 @@
-//! The data of the page, and its JSON twin.
+//! The data of the page `pipelines`, which is served as HTML and as JSON.
 
 use local::journal::Failing;
 use serde::Serialize;
@@ -6,81 +6,83 @@ use serde::Serialize;
 use super::state::{self, State};
 use super::status::{MappingStatus, OtherMapping, Target};
 
-/// What the page shows.
+/// The data that the page shows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
-    /// The version of this document.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
-    /// Whether a `weir up` on this machine reads the streams. If not, only the streams are known.
+    /// Whether a `weir up` on this machine reads the streams. If not, the page shows only the
+    /// streams.
     pub(crate) runs: bool,
-    /// The page of the list of mappings, counted from 1. This document has all mappings.
+    /// The number of the page in the list of mappings, from 1. The JSON contains all mappings.
     pub(crate) page: usize,
-    /// When the counts were taken, in milliseconds since 1970 by this machine's clock.
+    /// The time at which the counts were read, in milliseconds since 1970 by this machine's clock.
     pub(crate) taken_ms: Option<i64>,
-    /// Why the counts may be old, if they may.
+    /// The reason why the counts may be out of date; `None` if they are current.
     pub(crate) hindered: Option<String>,
-    /// The mappings: those that run, then the others.
+    /// The mappings: first the running mappings, then the others.
     pub(crate) mappings: Vec<Mapping>,
-    /// The functions of the template that do not run here.
+    /// The functions of the template that cannot run on this machine.
     pub(crate) functions_not_run: Vec<Absent>,
-    /// The streams of a store whose mappings are not known here.
+    /// The streams, if no local `weir up` runs their mappings.
     pub(crate) streams: Vec<Stream>,
 }
 
-/// A mapping with its way from table to target.
+/// A mapping, with its table, function and targets.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Mapping {
-    /// Its name.
+    /// The name of the mapping.
     pub(crate) mapping: String,
-    /// The logical id of its function.
+    /// The logical id of the function.
     pub(crate) function: String,
-    /// The table whose stream it reads, if it is known.
+    /// The table whose stream the mapping reads, if it is known.
     pub(crate) table: Option<String>,
-    /// Where the function leads: the tables and buckets that its environment names.
+    /// The targets of the function: the tables and buckets that its environment names.
     pub(crate) targets: Vec<Target>,
-    /// Where discarded records are kept.
+    /// The destination of discarded records.
     pub(crate) failures_to: Option<Target>,
     pub(crate) state: State,
-    /// Its state in one sentence.
+    /// A sentence that explains the state.
     pub(crate) sentence: String,
-    /// The record that blocks it, if one does.
+    /// The record that blocks the mapping, if any.
     pub(crate) blocked_at: Option<String>,
-    /// Since when it is blocked, in milliseconds since 1970 by the store's clock.
+    /// The time since which the mapping is blocked, in milliseconds since 1970 by the store's
+    /// clock.
     pub(crate) blocked_since_ms: Option<i64>,
-    /// Its counts; `None` if it does not run.
+    /// The counts of the mapping; `None` if it does not run.
     pub(crate) figures: Option<Figures>,
 }
 
-/// The counts of a mapping since `weir up` began.
+/// The counts of a mapping since `weir up` started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Figures {
-    /// Records read per second, over the last seconds; `None` until two samples exist.
+    /// The records read per second over the last seconds; `None` until two samples exist.
     pub(crate) records_per_second: Option<f64>,
     /// The age of the oldest waiting record in milliseconds.
     pub(crate) lag_ms: i64,
-    /// Records that were read and are neither delivered nor discarded.
+    /// The number of records that were read, but neither delivered nor discarded yet.
     pub(crate) waiting: u64,
-    /// Records that were read.
+    /// The number of records that were read.
     pub(crate) read: u64,
-    /// Records that the filter dropped.
+    /// The number of records that the filter dropped.
     pub(crate) filtered: u64,
-    /// Records that the function processed.
+    /// The number of records that the function processed.
     pub(crate) delivered: u64,
     pub(crate) invocations: u64,
-    /// Invocations that failed.
+    /// The number of failed invocations.
     pub(crate) failed_invocations: u64,
-    /// Records that were discarded.
+    /// The number of discarded records.
     pub(crate) discarded: u64,
-    /// Discarded records that were redriven and processed.
+    /// The number of discarded records that were redriven and processed.
     pub(crate) redriven: u64,
-    /// How often records were trimmed before they were read.
+    /// The number of times that the stream trimmed records before they were read.
     pub(crate) gaps: u64,
 }
 
-/// A function that does not run here.
+/// A function that cannot run on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Absent {
-    /// Its logical id.
+    /// The logical id of the function.
     pub(crate) function: String,
     pub(crate) reason: String,
 }
@@ -93,7 +95,7 @@ pub(crate) struct Stream {
 }
 
 impl Mapping {
-    /// Returns a mapping that runs.
+    /// Returns a running mapping.
     pub(super) fn running(
         status: &MappingStatus,
         targets: Vec<Target>,
@@ -133,11 +135,11 @@ impl Mapping {
 
     /// Returns a mapping with `Enabled: false`.
     pub(super) fn disabled(other: &OtherMapping) -> Self {
-        let sentence = "disabled in the template (Enabled: false), so nothing is read for it";
+        let sentence = "disabled in the template (Enabled: false), so it reads no record";
         Self::idle(other, State::Disabled, sentence.to_owned())
     }
 
-    /// Returns a mapping whose function does not run here.
+    /// Returns a mapping whose function cannot run on this machine.
     pub(super) fn not_run(other: &OtherMapping) -> Self {
         let reason = other.reason.as_deref().unwrap_or("the template does not say why");
         Self::idle(other, State::NotRun, format!("does not run here: {reason}"))

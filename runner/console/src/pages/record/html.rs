@@ -1,4 +1,4 @@
-//! The page of a record as HTML. It reads only what it is given.
+//! The HTML of the page of a record. This module performs no I/O.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -9,16 +9,19 @@ use crate::pages::stream::{class, key};
 use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
-/// The maximum number of attempts that are shown for a mapping: the last ones. The JSON twin has all of them.
+/// The maximum number of attempts that the page shows for a mapping: the last attempts. The JSON
+/// twin has all attempts.
 const ATTEMPTS_MAX: usize = 20;
 
-/// The maximum number of bytes of the record that are shown. The JSON twin has all of it.
+/// The maximum number of bytes of the record that the page shows. The JSON twin has the complete
+/// record.
 const RECORD_BYTES_MAX: usize = 12 * 1024;
 
-/// The maximum number of bytes of log lines on the page. A log that does not fit is named by its command.
+/// The maximum number of bytes of log lines on the page. For a log that does not fit, the page
+/// shows the command that prints it.
 const LOG_BYTES_MAX: usize = 16 * 1024;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     let back = href(&["stream", &view.sequence], &[("table", table)]);
@@ -28,7 +31,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
         (summary(view, table))
         @if let Some(why) = &view.hindered { (message::warning(why)) }
         @if view.mappings.is_empty() {
-            (message::note("No mapping that has run reads this table's stream."))
+            (message::note("No mapping in the journal reads this table's stream."))
         }
         @for mapping in &view.mappings { (verdict(mapping, writes, &back, &mut left)) }
         @if let Some(record) = &view.record { (event(record)) }
@@ -70,7 +73,7 @@ fn verdict(mapping: &Mapping, writes: Writes<'_>, back: &str, left: &mut usize) 
                 (form::button(writes, "/stream/redrive", back, "Redrive", &[("object", object)]))
             }
             @if !rows.is_empty() {
-                @if skipped > 0 { (message::note(&format!("{skipped} earlier attempts are in the JSON twin"))) }
+                @if skipped > 0 { (message::note(&format!("{skipped} earlier attempts are in the JSON of this page"))) }
                 (table::table(
                     &format!("Attempts of {}", mapping.mapping),
                     &["batch", "attempt", "begun (UTC)", "records", "result"],
@@ -115,15 +118,15 @@ fn log(mapping: &Mapping, attempt: &Attempt, left: &mut usize) -> Markup {
     }
 }
 
-/// Returns the record as the function gets it.
+/// Returns the HTML of the record as the function receives it.
 fn event(record: &Value) -> Markup {
     let text = serde_json::to_string_pretty(record).unwrap_or_default();
     let end = (0..=RECORD_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     let shown = end.and_then(|end| text.get(..end)).unwrap_or_default();
     html! {
         details id="event" {
-            summary { "The record as a function gets it" }
-            pre { (shown) @if shown.len() < text.len() { "\n… (" (text.len()) " bytes; the JSON twin has all)" } }
+            summary { "The record as a function receives it" }
+            pre { (shown) @if shown.len() < text.len() { "\n… (" (text.len()) " bytes; the JSON of this page has all)" } }
         }
     }
 }
@@ -176,7 +179,7 @@ mod tests {
             "&lt;line&gt;",
             "weir logs F --request request-99",
             "lacks 3 reports",
-            "the JSON twin has all",
+            "the JSON of this page has all",
         ] {
             assert!(text.contains(part), "{part}");
         }

@@ -1,4 +1,4 @@
-//! The log lines of invocations, at the end of a function's log files.
+//! The log lines of invocations, which are read from the end of a function's log files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,10 +8,12 @@ use std::path::Path;
 /// The number of bytes at the end of a log file that are searched. A log file has at most 10 MB.
 const SEARCHED_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The maximum number of lines of one invocation. The last ones usually have the cause of a failure.
+/// The maximum number of lines of one invocation. The last lines usually contain the cause of a
+/// failure.
 const LINES_MAX: usize = 40;
 
-/// Returns the last lines of each request in the log of a function. Request ids without lines are left out.
+/// Returns the last lines of each request in the log of a function. The result contains no request
+/// ids without lines.
 pub(super) fn lines_of(
     folder: &Path,
     function: &str,
@@ -24,7 +26,7 @@ pub(super) fn lines_of(
     for name in [format!("{function}.log.1"), format!("{function}.log")] {
         let text = end_of(&folder.join(name)).unwrap_or_default();
         for line in String::from_utf8_lossy(&text).lines() {
-            // A line is: time, request id, text.
+            // The format of a line is: time, request id, text.
             let mut parts = line.splitn(3, ' ');
             let (_, request, text) = (parts.next(), parts.next(), parts.next());
             if let Some(request) = request.filter(|request| requests.contains(request)) {
@@ -41,7 +43,7 @@ pub(super) fn lines_of(
     found
 }
 
-/// Reads the end of a file.
+/// Reads the last `SEARCHED_BYTES` of a file.
 fn end_of(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let bytes = file.metadata()?.len();

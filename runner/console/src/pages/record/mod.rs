@@ -1,4 +1,5 @@
-//! One record: what `weir streams explain` says about it, the record itself, and the log of each attempt.
+//! One record: the result of `weir streams explain`, the record itself, and the log of each
+//! attempt.
 
 mod html;
 mod log;
@@ -12,10 +13,11 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Collects what the page shows. `record` is a sequence number or an event id; the query may have its `table`.
+/// Collects the data that the page shows. `record` is a sequence number or an event id; the query
+/// may have the field `table`.
 ///
 /// # Errors
-/// No `weir up` runs, or neither a stream nor the journal has the record.
+/// No `weir up` is running, or neither a stream nor the journal contains the record.
 pub(crate) async fn view(
     context: &Context,
     record: &str,
@@ -23,7 +25,7 @@ pub(crate) async fn view(
 ) -> Result<View, PageError> {
     let running = context.running().ok_or_else(|| {
         PageError::Store(
-            "no `weir up` on this machine reads these streams, so what happened to a record is not known here: start `weir up`, or `weir streams explain` in its folder".to_owned(),
+            "no `weir up` on this machine reads these streams, so this page cannot show what happened to a record: start `weir up`, or run `weir streams explain` in the folder of the project".to_owned(),
         )
     })?;
     let question = Question {

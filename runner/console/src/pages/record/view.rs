@@ -1,4 +1,4 @@
-//! The data of the page, and its JSON twin.
+//! The data of the page `record`, which is served as HTML and as JSON.
 
 use std::path::Path;
 
@@ -9,21 +9,21 @@ use serde_json::Value;
 
 use super::log;
 
-/// What the page shows.
+/// The data that the page shows.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct View {
-    /// The version of this document.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     pub(crate) sequence: String,
-    /// The table, if a stream still has the record.
+    /// The table; `None` if the record has left the stream.
     pub(crate) table: Option<String>,
-    /// The document of `weir streams explain --output json`, schema `weir.explain/v1`.
+    /// The output of `weir streams explain --output json`, schema `weir.explain/v1`.
     pub(crate) explanation: Value,
-    /// Its text for a terminal.
+    /// The output of `weir streams explain` for a terminal.
     pub(crate) text: String,
-    /// The record as a function gets it, if a stream still has it.
+    /// The record as a function receives it; `None` if it has left the stream.
     pub(crate) record: Option<Value>,
-    /// Why no stream has the record; `None` if one has.
+    /// The reason why no stream contains the record; `None` if a stream does.
     pub(crate) absence: Option<String>,
     /// Why `weir up` cannot write its journal, if it cannot.
     pub(crate) hindered: Option<String>,
@@ -38,48 +38,48 @@ pub(crate) struct Mapping {
     pub(crate) function: String,
     /// The outcome, such as `delivered`.
     pub(crate) outcome: String,
-    /// The reason.
+    /// The reason for the outcome.
     pub(crate) detail: String,
-    /// For each pattern of the filter, why it does not match.
+    /// For each pattern of the filter, the reason why it does not match.
     pub(crate) filter: Vec<String>,
     /// The failure object, if the record can be redriven.
     pub(crate) redrive: Option<String>,
-    /// The attempts with the record or with another part of its batch.
+    /// The attempts with the record, or with another part of its batch.
     pub(crate) attempts: Vec<Attempt>,
     /// The number of the mapping's reports that the journal lacks.
     pub(crate) missed_reports: u64,
 }
 
-/// An attempt.
+/// An attempt to process a batch.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Attempt {
-    /// The run of `weir up`.
+    /// The number of the run of `weir up`.
     pub(crate) run: u64,
-    /// The batch, unique within the run.
+    /// The number of the batch, unique within the run.
     pub(crate) batch: u64,
-    /// The number of attempts for its records so far.
+    /// The number of this attempt, counted from the first attempt with these records.
     pub(crate) attempt: u32,
-    /// When it began, in milliseconds since 1970 by the store's clock.
+    /// The start of the attempt, in milliseconds since 1970 by the store's clock.
     pub(crate) at_ms: i64,
-    /// The number of its records.
+    /// The number of records in the attempt.
     pub(crate) records: usize,
-    /// Whether it had the record; other attempts had another part of its batch.
+    /// Whether the attempt included the record. Other attempts had another part of its batch.
     pub(crate) has_record: bool,
-    /// The result.
+    /// The result of the attempt.
     pub(crate) outcome: String,
     /// The request id in the log of the function.
     pub(crate) request: Option<String>,
-    /// The last lines of its log.
+    /// The last lines of the invocation's log.
     pub(crate) log: Vec<String>,
 }
 
 impl View {
-    /// Returns whether an attempt is still running or still to come.
+    /// Returns whether an attempt is running or will follow.
     pub(crate) fn is_open(&self) -> bool {
         self.mappings.iter().any(|mapping| mapping.outcome == "in progress")
     }
 
-    /// Returns the page of an explanation, without logs.
+    /// Converts an explanation to the data of the page, without logs.
     pub(super) fn of(explanation: &Explanation) -> Self {
         let document = explanation.document();
         Self {
@@ -122,7 +122,7 @@ impl Mapping {
         }
     }
 
-    /// Adds the log lines of the attempts, from the folder of the logs.
+    /// Reads the log lines of the attempts from the folder of logs, and adds them.
     pub(super) fn add_logs(&mut self, folder: &Path) {
         let requests: Vec<&str> =
             self.attempts.iter().filter_map(|attempt| attempt.request.as_deref()).collect();

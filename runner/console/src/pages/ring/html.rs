@@ -7,13 +7,13 @@ use super::view::{Replica, View};
 use crate::parts::{message, table};
 use crate::query::href;
 
-/// Replicas in the list at once.
+/// The maximum number of replicas that the list shows.
 const REPLICAS_MAX: usize = 48;
 
 const HEADINGS: [&str; 9] =
     ["Arc", "Node", "Role", "Term", "Applied", "Lag", "Log", "Verified", "Note"];
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     html! {
         h1 { "Ring" }
@@ -58,7 +58,7 @@ fn replicas(view: &View) -> Markup {
         h2 { "Replicas" }
         (table::table("A row for each arc and node", &HEADINGS, &rows))
         (table::pager(before.as_deref(), after.as_deref()))
-        (message::note("Verified is the part of a node's files whose checksums were read again in the current or last pass. Lag counts committed entries that are not applied."))
+        (message::note("Verified is the percentage of a node's files whose checksums were checked in the current or last pass. Lag counts committed entries that are not applied."))
     }
 }
 

@@ -1,6 +1,7 @@
-//! `/ring`: the nodes and arcs of Weir's own store, who leads, what is damaged, and what is verified.
+//! `/ring`: the nodes and arcs of Weir's own store, with leaders, damage and the progress of
+//! verification.
 //!
-//! Everything comes from the store's status at its admin endpoint.
+//! All data comes from the store's status at its admin endpoint.
 
 mod html;
 mod picture;
@@ -21,10 +22,10 @@ use crate::query::Query;
 
 const NOT_ON_AWS: &str = "DynamoDB on AWS does not show how it replicates.";
 
-/// Returns the page of the ring.
+/// Collects the data of the page of the ring.
 ///
 /// # Errors
-/// The store does not answer, or describes itself in an unknown form.
+/// The store does not answer, or its status has an unknown format.
 pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
     let first = query.get("first").and_then(|first| first.parse().ok()).unwrap_or_default();
     let empty = View { schema: "weir.console.ring/v1", first, ..View::default() };
@@ -34,9 +35,9 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
     let asked = client::endpoint::admin(Method::GET, context.endpoint(), "status", &Value::Null);
     match asked.await {
         Ok(status) => read(&status, empty).map_err(|error| {
-            PageError::Store(format!("the store describes its nodes in an unknown form: {error}"))
+            PageError::Store(format!("the store describes its nodes in an unknown format: {error}"))
         }),
-        // A store that answers to DynamoDB's own protocol is one of another kind.
+        // A store that answers a DynamoDB request, but has no admin endpoint, is of another kind.
         Err(reason) => match context.dynamodb().list_tables().limit(1).send().await {
             Ok(_) => Ok(View { unavailable: Some(reason.to_string()), ..empty }),
             Err(error) => Err(PageError::Store(error_text(&error))),
@@ -44,7 +45,8 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
     }
 }
 
-/// Converts the store's status to the view; what the status lacks is as in `empty`.
+/// Converts the store's status to the data of the page. Fields that the status lacks are copied
+/// from `empty`.
 fn read(status: &Value, empty: View) -> Result<View, serde_json::Error> {
     let nodes = status.get("nodes").cloned().unwrap_or_default();
     let replicas = status.get("replicas").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -78,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the status of a store in which each kind of trouble occurs.
+    /// Returns the data of a store with each kind of problem.
     fn troubled() -> View {
         let replica = |node: u64, arc: u64, role: &str| {
             json!({"node": node, "arc": arc, "role": role, "incarnation": 0, "term": 3,

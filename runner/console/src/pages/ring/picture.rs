@@ -1,4 +1,5 @@
-//! The ring as a picture: a sector for each arc, and in it a band for each node, the first inside.
+//! The picture of the ring. Each sector is an arc, and each band a node; the innermost band is the
+//! first node.
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
@@ -7,16 +8,17 @@ use maud::{Markup, html};
 
 use super::view::{Replica, View};
 
-/// Arcs in the picture. The table below it has all.
+/// The maximum number of arcs in the picture. The table below the picture has all arcs.
 const ARCS_MAX: usize = 64;
-/// Sectors that are large enough for a letter.
+/// The maximum number of sectors for which a cell has room for a letter.
 const LETTERS_MAX: usize = 16;
-/// Half of the picture's width, the radius of the hole, and the width of a band.
+/// Half of the picture's width in SVG units. `HOLE` is the radius of the hole, and `BAND` the width
+/// of a band.
 const CENTRE: f64 = 160.0;
 const HOLE: f64 = 55.0;
 const BAND: f64 = 30.0;
 
-/// What a cell of the picture shows.
+/// The state that a cell of the picture shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Leader,
@@ -53,7 +55,7 @@ impl State {
         }
     }
 
-    /// Returns the letter, the class and the words of a state.
+    /// Returns the letter, the CSS class and the description of a state.
     fn marks(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Leader => ("L", "leader", "leader"),
@@ -87,7 +89,7 @@ pub(super) fn ring(view: &View) -> Markup {
     html! {
         figure {
             figcaption {
-                "Each sector is an arc, from the top clockwise; each band is a node, the first one inside."
+                "Each sector is an arc, clockwise from the top. Each band is a node; the innermost band is the first node."
                 @if all > arcs.len() { " The picture shows the first " (arcs.len()) " of " (all) " arcs." }
             }
             svg.ring role="img" aria-label=(text) viewBox="0 0 320 320" width="320" height="320" {
@@ -103,7 +105,7 @@ pub(super) fn ring(view: &View) -> Markup {
     }
 }
 
-/// Returns a cell: a part of a ring, with a letter if there is room.
+/// Returns a cell: an annular sector, with a letter if there is room.
 fn cell((sector, sectors, band): (usize, usize, usize), state: State, name: &str) -> Markup {
     let (letter, class, words) = state.marks();
     let inner = HOLE + BAND * small(band);
@@ -118,8 +120,8 @@ fn cell((sector, sectors, band): (usize, usize, usize), state: State, name: &str
     }
 }
 
-/// Returns the outline of a part of a ring between two turns, from 0 at the top to 1. A whole ring is
-/// drawn as two halves, because an arc from a point to itself is nothing.
+/// Returns the outline of an annular sector between two turns, from 0 at the top to 1. A full
+/// circle is drawn as two halves, because SVG draws nothing for an arc from a point to itself.
 fn outline(inner: f64, outer: f64, from: f64, to: f64) -> String {
     let middle = f64::midpoint(from, to);
     let at = |radius: f64, turn: f64| {
@@ -142,7 +144,7 @@ fn point(radius: f64, turn: f64) -> (f64, f64) {
     (CENTRE + radius * angle.sin(), CENTRE - radius * angle.cos())
 }
 
-/// Returns a small number as a fraction.
+/// Converts a small number to `f64` without loss.
 fn small(number: usize) -> f64 {
     u32::try_from(number).map_or(0.0, f64::from)
 }

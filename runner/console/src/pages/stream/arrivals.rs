@@ -1,38 +1,38 @@
-//! Decides when an open page is loaded again: at once while records come one by one. While they come fast, the page
-//! shows their number.
+//! Decides how an open page shows new records. For a few new records the page is reloaded; for
+//! many, it shows only their number.
 
-/// The number of new records up to which the page is loaded again. A reload reads the stream, so a
-/// fast stream must not trigger one.
+/// The maximum number of new records for which the page is reloaded. A reload reads the stream, so
+/// a fast stream must not trigger reloads.
 const RELOADED_MAX: u64 = 100;
 
-/// The number of samples between two loads: two seconds.
+/// The minimum number of samples between two events, which take two seconds.
 const SAMPLES_PER_LOAD: u32 = 4;
 
-/// The records that the mappings have read, as the open page knows it.
+/// The numbers of records that mappings have read, for one open page.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    /// The count when the page was loaded.
+    /// The number when the page was last loaded.
     shown: Option<u64>,
-    /// The count when the last event was sent.
+    /// The number when the last event was sent.
     told: u64,
-    /// The samples since the last event.
+    /// The number of samples since the last event.
     quiet: u32,
 }
 
 /// An event for the page.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
-    /// The page is to be loaded again.
+    /// The page must be reloaded.
     Load,
-    /// So many records came since the page was loaded.
+    /// The number of new records since the page was loaded.
     Many(u64),
 }
 
 impl Arrivals {
-    /// Takes a sample of the number of records that were read.
+    /// Adds a sample of the number of read records, and returns the event for the page, if any.
     pub(crate) fn sample(&mut self, read: u64) -> Option<Arrived> {
         let shown = *self.shown.get_or_insert(read);
-        // The count begins again with `weir up`.
+        // The number restarts from 0 with `weir up`.
         let new = read.checked_sub(shown).unwrap_or(read);
         self.quiet = self.quiet.saturating_add(1);
         if read == shown || read == self.told || self.quiet < SAMPLES_PER_LOAD {
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(events(&[9, 10, 11]), [Arrived::Load]);
         assert_eq!(events(&[5_000, 10_000, 15_000, 20_000]), [Arrived::Many(9_991)]);
         assert_eq!(events(&[20_000; 9]), [Arrived::Many(19_991)]);
-        // `weir up` was started again.
+        // `weir up` was restarted.
         assert_eq!(events(&[3; 4]), [Arrived::Load]);
     }
 }

@@ -1,4 +1,4 @@
-//! The page of a stream as HTML. It reads only what it is given.
+//! The HTML of the page of a stream. This module performs no I/O.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -8,20 +8,20 @@ use crate::context::Writes;
 use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Stream" }
         (search(view))
         p { a href=(href(&["stream", "filter"], &[("table", view.table.as_deref().unwrap_or_default())])) { "Test a filter pattern" } " on the last 100 records of a table." }
         @if !view.knows_verdicts {
-            (message::note("No `weir up` on this machine reads these streams, so the verdicts of mappings are not known here; on AWS, CloudWatch has the logs of the functions."))
+            (message::note("No `weir up` on this machine reads these streams, so this page cannot show the verdicts of mappings; on AWS, CloudWatch has the logs of the functions."))
         }
         @if view.records.is_empty() { (nothing(view)) } @else { (records(view, writes)) }
     }
 }
 
-/// Returns the search.
+/// Returns the search form.
 fn search(view: &View) -> Markup {
     let mut options = vec![("", "all tables")];
     options.extend(view.tables.iter().map(|table| (table.as_str(), table.as_str())));
@@ -37,7 +37,7 @@ fn search(view: &View) -> Markup {
     }
 }
 
-/// Returns what a list without records says.
+/// Returns the message of an empty list.
 fn nothing(view: &View) -> Markup {
     let read = view.records_read;
     html! {
@@ -66,11 +66,11 @@ fn records(view: &View, writes: Writes<'_>) -> Markup {
             a href=(view.address) data-figure="new-records" { "Read again" }
         }
         @if view.is_cut {
-            (message::note("The stream has more records than this page reads, so newer ones may exist: choose a table, or use `weir streams tail`."))
+            (message::note("The stream has more records than this page reads, so newer records may exist: choose a table, or use `weir streams tail`."))
         }
         ol.records { @for row in &rows { @for cell in row { (cell) } } }
         @if more > 0 {
-            (message::note(&format!("{more} older records do not fit on this page; the JSON twin has them")))
+            (message::note(&format!("{more} older records do not fit on this page; the JSON of this page has them")))
         }
     }
 }
@@ -85,7 +85,7 @@ fn record(row: &Row, writes: Writes<'_>, back: &str) -> Markup {
                 @if let Some(at) = row.at_s { (time::seconds(at)) " " }
                 (row.table) " " (key(&row.keys))
             }
-            @if row.mappings.is_empty() { p.absent { "No mapping that has run reads this record." } }
+            @if row.mappings.is_empty() { p.absent { "No mapping in the journal reads this record." } }
             ul.verdicts { @for mapping in &row.mappings { (verdict(mapping, writes, back)) } }
         }
     }
@@ -102,7 +102,7 @@ pub(crate) fn key(keys: &Value) -> Markup {
     }
 }
 
-/// Returns the class for an outcome. The outcome is always there as a word.
+/// Returns the CSS class for an outcome. The page always shows the outcome as a word too.
 pub(crate) fn class(outcome: &str) -> &'static str {
     match outcome {
         "delivered" | "redriven" => "good",

@@ -17,19 +17,19 @@ use crate::error::PageError;
 use crate::newest::{Newest, newest, sort};
 use crate::query::{Query, href};
 
-/// The number of records that a page shows unless the query says another.
+/// The default number of records that a page shows.
 const RECORDS: usize = 25;
 
 /// The maximum number of records that a page shows.
 const RECORDS_MAX: usize = 100;
 
-/// The maximum number of tables whose streams are read when none is chosen.
+/// The maximum number of tables whose streams are read if the query names no table.
 const TABLES_MAX: usize = 12;
 
-/// Collects what the page shows. The query may have `table`, `key` and `limit`.
+/// Collects the data that the page shows. The query may have the fields `table`, `key` and `limit`.
 ///
 /// # Errors
-/// A value of the query is wrong, or the store does not answer.
+/// A value of the query is invalid, or the store does not answer.
 pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
     let limit = query.number("limit", RECORDS, RECORDS_MAX)?;
     let key = query.get("key").map(key_of).transpose()?;
@@ -38,7 +38,7 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
     check_table(&tables, table.as_deref())?;
     if key.is_some() && table.is_none() {
         let instead = "the table of the item";
-        return Err(PageError::bad_input("table", "a key needs its table", instead));
+        return Err(PageError::bad_input("table", "the key needs a table", instead));
     }
     let chosen: Vec<String> = match &table {
         Some(table) => vec![table.clone()],
@@ -72,10 +72,10 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
     })
 }
 
-/// Checks that a chosen table has a stream.
+/// Checks that the chosen table, if any, has a stream.
 ///
 /// # Errors
-/// It has none, or does not exist.
+/// The table has no stream, or does not exist.
 pub(crate) fn check_table(tables: &[String], chosen: Option<&str>) -> Result<(), PageError> {
     match chosen {
         Some(table) if !tables.iter().any(|known| known == table) => {
@@ -100,7 +100,8 @@ fn key_of(text: &str) -> Result<Item, PageError> {
     item_key::parse(text).map_err(|error| PageError::bad_input("key", error, r#"{"id":"a"}"#))
 }
 
-/// Adds the verdicts of the mappings to records; none without a `weir up`.
+/// Adds the verdicts of the mappings to records. Without a running `weir up`, there are no
+/// verdicts.
 async fn with_verdicts(
     context: &Context,
     records: Vec<Found>,

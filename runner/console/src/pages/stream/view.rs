@@ -1,13 +1,13 @@
-//! The data of the page, and its JSON twin.
+//! The data of the page `stream`, which is served as HTML and as JSON.
 
 use local::explain::{REDRIVEN, Verdict};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What the page shows.
+/// The data that the page shows.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct View {
-    /// The version of this document.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     /// The address of this page.
     pub(crate) address: String,
@@ -15,29 +15,32 @@ pub(crate) struct View {
     pub(crate) tables: Vec<String>,
     /// The chosen table; `None` for all.
     pub(crate) table: Option<String>,
-    /// The key of the item that is searched for.
+    /// The key of the item whose records are searched.
     pub(crate) key: Option<String>,
-    /// The maximum number of records.
+    /// The maximum number of records that the page shows.
     pub(crate) limit: usize,
-    /// Whether a `weir up` on this machine delivers the records. If not, no verdict is known.
+    /// Whether a `weir up` on this machine delivers the records. If not, the page shows no
+    /// verdicts.
     pub(crate) knows_verdicts: bool,
     /// The records, newest first.
     pub(crate) records: Vec<Row>,
-    /// The number of records that were read to find these.
+    /// The number of records that were read to find the shown records.
     pub(crate) records_read: usize,
-    /// The time since which every record was read, in seconds since 1970 by the store's clock; `None` if all were.
+    /// The time since which every record was read, in seconds since 1970 by the store's clock;
+    /// `None` if the complete stream was read.
     pub(crate) since_s: Option<i64>,
-    /// Whether the stream has too many records in that time, so that newer ones may exist.
+    /// Whether reading stopped because the stream has too many records, so that newer records may
+    /// exist.
     pub(crate) is_cut: bool,
 }
 
-/// A record.
+/// A stream record.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) sequence: String,
     pub(crate) table: String,
     pub(crate) shard: String,
-    /// When the change was made, in seconds since 1970 by the store's clock.
+    /// The time of the change, in seconds since 1970 by the store's clock.
     pub(crate) at_s: Option<i64>,
     /// `INSERT`, `MODIFY` or `REMOVE`.
     pub(crate) event_name: String,
@@ -56,7 +59,8 @@ pub(crate) struct Mapping {
     pub(crate) function: String,
     /// The outcome, such as `delivered` or `filtered out`.
     pub(crate) outcome: String,
-    /// The reason: the clause of the filter, the error, or where the record is kept.
+    /// The reason: the clause of the filter, the error, or the place where the discarded record is
+    /// kept.
     pub(crate) detail: String,
     /// The number of attempts with the record.
     pub(crate) attempts: usize,
@@ -67,7 +71,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Returns the verdict in short.
+    /// Returns the summary of a verdict.
     pub(super) fn of(verdict: &Verdict) -> Self {
         let own = || verdict.attempts.iter().filter(|attempt| attempt.place.is_some());
         let object = verdict.failure_object.clone();

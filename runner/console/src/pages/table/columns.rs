@@ -1,15 +1,15 @@
-//! The columns of a table of items: which attributes it shows, and in which order.
+//! The columns of a table of items: the attributes that it shows, and their order.
 
 use std::collections::BTreeMap;
 
 use crate::item_json::ItemJson;
 use crate::table_shape::Keys;
 
-/// The most columns that a page shows at once.
+/// The maximum number of columns that a page shows.
 pub(super) const COLUMNS_MAX: usize = 40;
 
-/// Returns the names of all attributes of some items: first the key attributes, then the others, the
-/// most frequent first.
+/// Returns the names of all attributes of some items: first the key attributes, then the others,
+/// ordered by falling frequency.
 pub(super) fn columns<'i>(items: &'i [ItemJson], keys: &[&'i Keys]) -> Vec<&'i str> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for name in items.iter().flat_map(|item| item.0.keys()) {
@@ -22,7 +22,7 @@ pub(super) fn columns<'i>(items: &'i [ItemJson], keys: &[&'i Keys]) -> Vec<&'i s
         }
     }
     let mut others: Vec<(&str, usize)> = counts.into_iter().collect();
-    // The sort is stable, so attributes that are equally frequent stay in the order of their names.
+    // The sort is stable, so equally frequent attributes keep the order of their names.
     others.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     columns.extend(others.into_iter().map(|(name, _)| name));
     columns

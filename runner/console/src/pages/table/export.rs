@@ -1,6 +1,7 @@
 //! The items of the page as a file: DynamoDB JSON lines, or CSV.
 //!
-//! The export sends the same request as the page. `weir load` reads both; only DynamoDB JSON keeps all types.
+//! The export sends the same request as the page. `weir load` reads both formats, but only DynamoDB
+//! JSON preserves all types.
 
 use std::fmt::Write as _;
 
@@ -16,19 +17,19 @@ use crate::error::PageError;
 use crate::query::Query;
 use crate::table_shape::{Keys, TableShape};
 
-/// The format of a file.
+/// The format of an exported file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Export {
-    /// One item as DynamoDB JSON on each line.
+    /// JSON lines: each line is an item as DynamoDB JSON.
     JsonLines,
-    /// A header line with the names of the attributes, and a line for each item.
+    /// CSV: a header with the names of the attributes, and a line for each item.
     Csv,
 }
 
-/// Returns the items that the page of the same query string shows.
+/// Returns the items that the page with the same query string shows, as the content of a file.
 ///
 /// # Errors
-/// The form is wrong, the table does not exist, or the store does not answer.
+/// The form is invalid, the table does not exist, or the store does not answer.
 pub(crate) async fn export(
     context: &Context,
     name: &str,
@@ -73,8 +74,8 @@ fn csv(items: &Items, keys: &Keys) -> Result<String, csv::Error> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns a field: the plain text of a scalar, DynamoDB JSON of other values, and nothing for an
-/// attribute that the item lacks.
+/// Returns a CSV field: a scalar as a plain string, any other value as DynamoDB JSON. The field is
+/// empty if the item lacks the attribute.
 fn field(item: &Item, column: &str) -> String {
     match item.get(column) {
         None => String::new(),

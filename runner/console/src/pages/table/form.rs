@@ -1,6 +1,6 @@
-//! The form of the query builder, as the query string carries it.
+//! The form of the query builder, and its conversion from and to a query string.
 //!
-//! Texts are as the person typed them. [`super::request`] gives them a meaning.
+//! Fields contain the strings that the person typed. [`super::request`] parses and validates them.
 
 use serde::Serialize;
 
@@ -9,46 +9,46 @@ use crate::query::{Query, href};
 /// Default of [`Form::limit`].
 pub(super) const LIMIT_DEFAULT: &str = "25";
 
-/// The fields of the form. An empty text means that the field is not used.
+/// The fields of the form. An empty string means that the field is not used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Form {
-    /// The index; the table itself if empty.
+    /// The name of the index; if empty, the table itself is read.
     pub(crate) index: String,
-    /// The value of the partition key; a Scan if empty.
+    /// The value of the partition key; if empty, the request is a Scan.
     pub(crate) pk: String,
-    /// The value of the second attribute of a partition key of several attributes.
+    /// The value of the second attribute of a multi-attribute partition key.
     pub(crate) pk2: String,
-    /// The value of the third one.
+    /// The value of its third attribute.
     pub(crate) pk3: String,
-    /// The value of the fourth one.
+    /// The value of its fourth attribute.
     pub(crate) pk4: String,
     /// The operator of the sort key.
     pub(crate) sk_op: String,
-    /// Its operand, or the lower bound of `between`.
+    /// The operand of the sort key, or the lower bound of `between`.
     pub(crate) sk: String,
-    /// The upper bound of `between`.
+    /// The upper bound of `between` for the sort key.
     pub(crate) sk_to: String,
     /// The document path that the filter reads.
     pub(crate) filter: String,
     /// The operator of the filter.
     pub(crate) filter_op: String,
-    /// The type of its operand.
+    /// The type of the filter's operand.
     pub(crate) filter_type: String,
-    /// Its operand, or the lower bound of `between`.
+    /// The operand of the filter, or the lower bound of `between`.
     pub(crate) filter_value: String,
-    /// The upper bound of `between`.
+    /// The upper bound of `between` for the filter.
     pub(crate) filter_to: String,
     /// The document paths of the projection.
     pub(crate) project: String,
-    /// `desc` reads a query backward.
+    /// The order of a Query: `desc` is descending.
     pub(crate) order: String,
-    /// `1` makes a strongly consistent read.
+    /// The consistency: `1` selects a strongly consistent read.
     pub(crate) consistent: String,
-    /// How many items are read at most.
+    /// The maximum number of items to read.
     pub(crate) limit: String,
     /// The key after which the page begins, as DynamoDB JSON.
     pub(crate) after: String,
-    /// The number of the first column that is shown, from 0.
+    /// The index of the first column that is shown, from 0.
     pub(crate) column: String,
 }
 
@@ -93,18 +93,18 @@ impl Form {
         href(path, &fields)
     }
 
-    /// Returns whether the form asks for all items of the table.
+    /// Returns whether the form selects all items of the table.
     pub(crate) fn is_plain(&self) -> bool {
         let conditions = [&self.index, &self.pk, &self.pk2, &self.pk3, &self.pk4, &self.filter];
         conditions.iter().all(|text| text.is_empty())
     }
 
-    /// Returns the form of the page that begins after a key.
+    /// Returns the form for the page that begins after a key.
     pub(crate) fn after(&self, key: String) -> Self {
         Self { after: key, ..self.clone() }
     }
 
-    /// Returns the form of the same page from another column on.
+    /// Returns the form for the same page with another first column.
     pub(crate) fn with_column(&self, column: usize) -> Self {
         let column = if column == 0 { String::new() } else { column.to_string() };
         Self { column, ..self.clone() }

@@ -1,6 +1,6 @@
 //! `/tables/NAME`: a query builder over one table, and the items that it finds.
 //!
-//! It reads one page of a Query or Scan, never a whole table.
+//! It reads one page of a Query or Scan, never a complete table.
 
 mod code;
 mod columns;
@@ -34,11 +34,11 @@ use crate::item_json::ItemJson;
 use crate::query::Query;
 use crate::table_shape::TableShape;
 
-/// Returns the page of a table.
+/// Collects the data of the page of a table.
 ///
 /// # Errors
-/// The table does not exist, or the store does not answer. A wrong field of the form is no error: the
-/// page says what is wrong beside the form.
+/// The table does not exist, or the store does not answer. An invalid field of the form is not an
+/// error: the page shows the problem beside the form.
 pub(crate) async fn view(context: &Context, name: &str, query: &Query) -> Result<View, PageError> {
     let table = TableShape::read(context.dynamodb(), name).await?;
     let form = Form::of(query);
@@ -64,9 +64,9 @@ pub(crate) async fn view(context: &Context, name: &str, query: &Query) -> Result
 
 /// The reason why a request has no result.
 enum Failure {
-    /// The store refused the request: change the form.
+    /// The store rejected the request: the page shows the form with the problem.
     Refused(Problem),
-    /// There is no page.
+    /// The page cannot be shown.
     Page(PageError),
 }
 
@@ -88,19 +88,19 @@ impl Failure {
     }
 }
 
-/// Returns what to write instead of a form that DynamoDB refuses with a message.
+/// Returns the correction of a form, for the message with which DynamoDB rejected its request.
 fn remedy(message: &str) -> &'static str {
     let remedies = [
         ("non-primary key attributes", "a condition on the key instead of the filter, or a Scan"),
         ("Consistent reads are not supported", "the consistency `eventual`"),
-        ("Incorrect operand type", "an operator that the type of the filter has"),
-        ("starting key", "nothing in `after`, to begin with the first page"),
+        ("Incorrect operand type", "an operator that accepts the type of the filter's value"),
+        ("starting key", "an empty `after`, to begin with the first page"),
     ];
     let found = remedies.iter().find(|(part, _)| message.contains(part));
     found.map_or("another condition; the message says which part is wrong", |(_, remedy)| remedy)
 }
 
-/// Sends a request and returns its page.
+/// Sends a request and returns the page of items.
 async fn run(client: &Client, request: &Request) -> Result<Items, Failure> {
     match request.operation {
         Operation::Query => query(client, request).await,

@@ -1,7 +1,7 @@
 //! Document paths as a person types them: `info.rating`, `tags[0]`, `"a.b".c`.
 //!
-//! A name with a dot, a bracket, a comma or a quote is written as a JSON string. The names are
-//! DynamoDB's own; placeholders for them are the caller's.
+//! A name with a dot, a bracket, a comma or a quote is written as a JSON string. Names in the path
+//! are attribute names. The caller replaces them by placeholders.
 
 use std::fmt;
 
@@ -18,20 +18,20 @@ pub(crate) enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DocumentPath(pub(crate) Vec<Step>);
 
-/// The reason why a text is not a document path.
+/// The error of a string that is not a document path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PathError {
-    /// A name is empty.
+    /// An empty name.
     #[error("a name is missing")]
     NoName,
-    /// A quoted name does not end, or is not a JSON string.
+    /// A quoted name that is not closed, or is not a JSON string.
     #[error("a quoted name is not a JSON string")]
     Quote,
-    /// Brackets do not contain a whole number.
-    #[error("`[` is not followed by a whole number and `]`")]
+    /// Brackets that do not contain a whole number.
+    #[error("`[` must be followed by a whole number and `]`")]
     Index,
-    /// Two steps are not separated.
-    #[error("a quoted name or `]` is not followed by `.` or `[`")]
+    /// A missing separator between two steps.
+    #[error("a quoted name or `]` must be followed by `.` or `[`")]
     Separator,
 }
 
@@ -39,19 +39,19 @@ impl DocumentPath {
     /// Parses one path.
     ///
     /// # Errors
-    /// When a step is malformed.
+    /// A step is malformed.
     pub(crate) fn parse(text: &str) -> Result<Self, PathError> {
         match Self::parse_list(text)?.as_slice() {
             [path] => Ok(path.clone()),
-            // A comma outside of quotes begins another path.
+            // A comma outside quotes would begin a second path.
             _ => Err(PathError::Separator),
         }
     }
 
-    /// Parses paths that are separated by commas; none from an empty text.
+    /// Parses comma-separated paths. An empty string gives an empty list.
     ///
     /// # Errors
-    /// When a step is malformed, or a path is empty.
+    /// A step is malformed, or a path is empty.
     pub(crate) fn parse_list(text: &str) -> Result<Vec<Self>, PathError> {
         let mut paths = Vec::new();
         let mut rest = text.trim();
@@ -69,7 +69,7 @@ impl DocumentPath {
     }
 }
 
-/// Parses a path up to a comma or the end; returns what follows it.
+/// Parses a path up to a comma or the end. Also returns the rest of the string.
 fn parse_path(text: &str) -> Result<(DocumentPath, &str), PathError> {
     let (name, mut rest) = parse_name(text)?;
     let mut steps = vec![Step::Name(name)];
@@ -91,7 +91,7 @@ fn parse_path(text: &str) -> Result<(DocumentPath, &str), PathError> {
     }
 }
 
-/// Parses a name, quoted or plain; returns what follows it.
+/// Parses a quoted or plain name. Also returns the rest of the string.
 fn parse_name(text: &str) -> Result<(String, &str), PathError> {
     if text.starts_with('"') {
         let mut names = serde_json::Deserializer::from_str(text).into_iter::<String>();
@@ -106,7 +106,7 @@ fn parse_name(text: &str) -> Result<(String, &str), PathError> {
     if name.is_empty() { Err(PathError::NoName) } else { Ok((name.to_owned(), behind)) }
 }
 
-/// Writes a path so that [`DocumentPath::parse`] reads it again.
+/// Formats a path so that [`DocumentPath::parse`] parses it.
 impl fmt::Display for DocumentPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, step) in self.0.iter().enumerate() {
@@ -150,11 +150,11 @@ mod tests {
             (".a", "a name is missing"),
             ("\"a", "a quoted name is not a JSON string"),
             ("\"\"", "a name is missing"),
-            ("a[x]", "`[` is not followed by a whole number and `]`"),
-            ("a[1", "`[` is not followed by a whole number and `]`"),
-            ("a[-1]", "`[` is not followed by a whole number and `]`"),
-            ("a[1]b", "a quoted name or `]` is not followed by `.` or `[`"),
-            ("\"a\"b", "a quoted name or `]` is not followed by `.` or `[`"),
+            ("a[x]", "`[` must be followed by a whole number and `]`"),
+            ("a[1", "`[` must be followed by a whole number and `]`"),
+            ("a[-1]", "`[` must be followed by a whole number and `]`"),
+            ("a[1]b", "a quoted name or `]` must be followed by `.` or `[`"),
+            ("\"a\"b", "a quoted name or `]` must be followed by `.` or `[`"),
         ] {
             let found = match DocumentPath::parse_list(text) {
                 Err(error) => error.to_string(),

@@ -1,7 +1,7 @@
-//! The table of the items of a page, within a number of bytes.
+//! The table of a page's items, limited to a number of bytes.
 //!
-//! If the items do not fit, their cells are cut more, then fewer columns are shown, then fewer items.
-//! The links to the other columns and to each item stay.
+//! If the items do not fit, cells are truncated further, then columns and finally items are left
+//! out. The links to the other columns and to each shown item remain.
 
 use maud::{Markup, html};
 use model::{AttributeValue, Item};
@@ -15,13 +15,14 @@ use crate::parts::preview::{Preview, short};
 use crate::query::href;
 use crate::table_shape::TableShape;
 
-/// The most characters of a heading.
+/// The maximum number of characters of a heading.
 const NAME_CHARACTERS_MAX: usize = 60;
-/// The number of columns and the characters of a cell, from the largest table to the smallest.
+/// The pairs of a number of columns and a number of characters for each cell, from the largest
+/// table to the smallest.
 const SIZES: [(usize, usize); 6] =
     [(COLUMNS_MAX, 200), (COLUMNS_MAX, 80), (COLUMNS_MAX, 32), (20, 32), (10, 24), (4, 24)];
 
-/// Returns the table of the items of a page. It has at most about `bytes_max` bytes.
+/// Returns the table of a page's items, with at most about `bytes_max` bytes.
 pub(super) fn rows(table: &TableShape, form: &Form, items: &Items, bytes_max: usize) -> Markup {
     let mut keys = vec![&table.keys];
     keys.extend(table.index(&form.index).map(|index| &index.keys));
@@ -48,13 +49,13 @@ pub(super) fn rows(table: &TableShape, form: &Form, items: &Items, bytes_max: us
         @if body.len() < items.items.len() {
             @let rest = items.items.len() - body.len();
             (message::note(&format!(
-                "{rest} more items do not fit this page. Choose a smaller limit, or export them."
+                "{rest} more items do not fit on this page. Choose a smaller limit, or export them."
             )))
         }
     }
 }
 
-/// Returns the links to the columns before and after the shown ones.
+/// Returns the links to the columns before and after the shown columns.
 fn pager(table: &TableShape, form: &Form, all: usize, first: usize, shown: usize) -> Markup {
     if shown == all {
         return html! {};
@@ -121,7 +122,8 @@ fn row(table: &TableShape, item: &Item, shown: &[&str], characters: usize) -> Ma
     }
 }
 
-/// Returns a cell: the type, and the value or its beginning. The first cell of a row links to the item.
+/// Returns a cell with the type and the value, which may be truncated. The first cell of a row
+/// links to the item.
 fn cell(
     value: &AttributeValue,
     characters: usize,

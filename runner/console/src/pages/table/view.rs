@@ -1,4 +1,4 @@
-//! What the page of a table shows: the table, the form, the request, and the items of one page.
+//! The data of the page of a table: the table, the form, the request, and the items of one page.
 
 use std::collections::BTreeMap;
 
@@ -10,30 +10,30 @@ use super::request::{Operation, Problem};
 use crate::item_json::ItemJson;
 use crate::table_shape::TableShape;
 
-/// The page of a table.
+/// The data of the page of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct View {
-    /// The version of this form.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     pub(crate) table: TableShape,
-    /// The form as it was sent.
+    /// The form as the browser sent it.
     pub(crate) form: Form,
-    /// What is wrong with the form or the request; there is no result then.
+    /// The problem of the form or the request; if there is one, `result` is `None`.
     pub(crate) problem: Option<Problem>,
     /// The request that the form describes.
     pub(crate) asked: Option<Asked>,
-    /// The items.
+    /// The items that the request returned.
     pub(crate) result: Option<Items>,
-    /// Whether an item can be created, edited or deleted.
+    /// Whether actions may create, change or delete items.
     pub(crate) allow_writes: bool,
 }
 
-/// The request of the form, in the forms in which it can be used elsewhere.
+/// The request of the form, as JSON and as code that can be used elsewhere.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Asked {
     /// Query or Scan.
     pub(crate) operation: Operation,
-    /// The body of the request in DynamoDB's protocol.
+    /// The body of the HTTP request.
     pub(crate) request: serde_json::Value,
     /// The request as code.
     pub(crate) code: Code,
@@ -44,9 +44,9 @@ pub(crate) struct Asked {
 pub(crate) struct Items {
     /// The items, in the order of the store.
     pub(crate) items: Vec<ItemJson>,
-    /// How many items the request read. The filter may have removed some of them.
+    /// The number of items that the request read. The filter may have removed some of them.
     pub(crate) read: i64,
-    /// The capacity units that it consumed.
+    /// The capacity units that the request consumed.
     pub(crate) capacity: Capacity,
     /// The key after which the next page begins; `None` on the last page.
     pub(crate) next: Option<ItemJson>,
@@ -55,10 +55,10 @@ pub(crate) struct Items {
 /// The read capacity units of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Capacity {
-    /// The sum.
+    /// The total read units.
     pub(crate) total: f64,
-    /// Those of the table.
+    /// The read units of the table.
     pub(crate) table: f64,
-    /// Those of each index.
+    /// The read units of each index.
     pub(crate) indexes: BTreeMap<String, f64>,
 }

@@ -7,15 +7,15 @@ use crate::parts::{keys, message, preview, table};
 use crate::query::href;
 use crate::table_shape::{Keys, TableShape};
 
-/// The most indexes that the page names for a table. The table's own page has all.
+/// The maximum number of indexes that the page names for a table. The table's own page names all.
 const INDEXES_MAX: usize = 3;
-/// The most characters of a name. A name can have 255.
+/// The maximum number of characters of a name that are shown. A name can have 255 characters.
 const NAME_CHARACTERS_MAX: usize = 48;
 
 const HEADINGS: [&str; 7] =
     ["Table", "Key", "Indexes", "About items", "About bytes", "Stream", "TTL"];
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     let rows: Vec<Vec<Markup>> = view.tables.iter().map(row).collect();
     let address = |after: &str| href(&["tables"], &[("after", after)]);

@@ -1,6 +1,6 @@
 //! `/tables`: all tables with their keys, indexes, size, stream and TTL.
 //!
-//! Counts are those of DescribeTable: no table is scanned.
+//! Counts come from DescribeTable, so no table is scanned.
 
 mod html;
 mod view;
@@ -16,12 +16,14 @@ use crate::error::PageError;
 use crate::query::Query;
 use crate::table_shape::TableShape;
 
-/// Tables of a page. Each needs two requests, and about a kilobyte of the page.
+/// The maximum number of tables on a page. Each table needs two requests, and about 1 KB of the
+/// page.
 const TABLES_MAX: i32 = 30;
-/// Tables that are described at the same time. AWS allows ten requests of this kind per second.
+/// The number of tables that are described concurrently. AWS allows ten of these requests per
+/// second.
 const DESCRIBED_AT_ONCE: usize = 5;
 
-/// Returns a page of tables.
+/// Collects the data of a page of tables.
 ///
 /// # Errors
 /// The store does not answer.
@@ -32,7 +34,7 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
     let described = stream::iter(names).map(|name| async move {
         match TableShape::read(client, &name).await {
             Ok(table) => Ok(Some(table)),
-            // It was deleted after the list was read.
+            // The table was deleted after the list was read.
             Err(PageError::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }

@@ -1,13 +1,13 @@
-//! What the page of all tables shows.
+//! The data of the page of all tables.
 
 use serde::Serialize;
 
 use crate::table_shape::TableShape;
 
-/// The page of all tables.
+/// The data of the page of all tables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct View {
-    /// The version of this form.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     /// The tables of this page, by name.
     pub(crate) tables: Vec<TableShape>,

@@ -1,4 +1,4 @@
-//! The page of versions as HTML. It reads only what it is given.
+//! The HTML of the page of versions. This module performs no I/O.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -8,12 +8,12 @@ use super::view::{Difference, Version, View};
 use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
-/// The maximum number of tables that the form offers. A query may name another one.
+/// The maximum number of tables that the form offers. A query may name any table.
 const TABLES_MAX: usize = 100;
-/// The longest key whose rows have links, which contain the key.
+/// The maximum length in bytes of a key whose rows have links. Each link contains the key.
 const LINKED_KEY_MAX: usize = 200;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     let names: Vec<(&str, &str)> =
         view.tables.iter().take(TABLES_MAX).map(|name| (name.as_str(), name.as_str())).collect();
@@ -22,8 +22,8 @@ pub(crate) fn html(view: &View) -> Markup {
         h1 { "Versions" }
         @if names.is_empty() && view.table.is_none() {
             (message::empty(
-                "No table here has versions.",
-                &html! { (message::command("weir init versions DIRECTORY")) " writes a project whose function keeps them." },
+                "No table of this store has versions.",
+                &html! { (message::command("weir init versions DIRECTORY")) " writes a project whose function stores versions." },
             ))
         } @else {
             form method="get" action="/versions" {
@@ -39,7 +39,7 @@ pub(crate) fn html(view: &View) -> Markup {
     }
 }
 
-/// Offers some items that have a history.
+/// Returns links to some items that have a history.
 fn items(view: &View) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     html! {
@@ -51,12 +51,12 @@ fn items(view: &View) -> Markup {
                 }
             }
         } @else if view.key.is_none() && view.table.is_some() && view.problem.is_none() {
-            (message::note("enter a key: no history was found quickly"))
+            (message::note("no history was found within 0.5 s: enter a key"))
         }
     }
 }
 
-/// Returns the address of the history of the item, with more fields.
+/// Returns the address of the item's history, with additional query fields.
 fn at(view: &View, fields: &[(&str, &str)]) -> String {
     let item = [
         ("table", view.table.as_deref().unwrap_or_default()),

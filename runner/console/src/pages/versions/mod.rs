@@ -1,4 +1,4 @@
-//! Versions: the history of an item, and what changed between two versions.
+//! Versions: the history of an item, and the difference between two versions.
 
 mod html;
 mod view;
@@ -15,17 +15,17 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Number of versions on a page.
+/// The number of versions on a page.
 const VERSIONS: usize = 30;
-/// Number of items that the page offers when the query has no key.
+/// The number of items that the page offers if the query has no key.
 const ITEMS: usize = 10;
-/// The time that the page looks for such items. Heads are found by reading the table of histories.
+/// The timeout of the search for these items, which reads the table of histories.
 const ITEMS_LIMIT: Duration = Duration::from_millis(500);
 
-/// Collects what the page shows.
+/// Collects the data that the page shows.
 ///
 /// # Errors
-/// The query is wrong, or the store does not answer.
+/// The query is invalid, or the store does not answer.
 pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
     let tables = history::versioned_tables(context.dynamodb()).await?;
     let only = (tables.len() == 1).then(|| tables.first().cloned()).flatten();
@@ -40,7 +40,8 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         return Ok(match items {
             Ok(Ok(items)) => View { items, ..view },
             Ok(Err(problem)) => View { problem: Some(problem.to_string()), ..view },
-            // The table is large, or has few histories: the form still finds each item.
+            // The search timed out, because the table is large or has few histories. The form finds
+            // every item by its key.
             Err(_) => view,
         });
     };
@@ -68,7 +69,7 @@ fn shown(version: &history::Version) -> Version {
     }
 }
 
-/// Returns the difference that the query asks for, or why there is none.
+/// Returns the difference that the query requests, or the reason why there is none.
 fn difference(
     history: &History,
     query: &Query,
@@ -77,7 +78,7 @@ fn difference(
         None => Ok(None),
         Some(text) => text.parse::<u64>().map(Some).map_err(|_| {
             let what = format!("`{text}` is not the number of a version");
-            PageError::bad_input(name, what, "a number, as the list shows it")
+            PageError::bad_input(name, what, "a version number from the list")
         }),
     };
     let (Some(from), to) = (number("from")?, number("to")?) else { return Ok((None, None)) };

@@ -1,32 +1,32 @@
-//! The data of the page, and its JSON twin.
+//! The data of the page `versions`, which is served as HTML and as JSON.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// What the page shows.
+/// The data that the page shows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
-    /// The version of this document.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     /// The tables that have histories.
     pub(crate) tables: Vec<String>,
-    /// The table of the query.
+    /// The table that the query names.
     pub(crate) table: Option<String>,
-    /// The key of the query.
+    /// The key that the query contains.
     pub(crate) key: Option<String>,
     /// The keys of some items that have a history, if the query has no key.
     pub(crate) items: Vec<String>,
     /// The versions of the item, newest first.
     pub(crate) versions: Vec<Version>,
-    /// Number of newer versions that are not shown.
+    /// The number of newer versions that are not shown.
     pub(crate) skipped: usize,
-    /// Number of older versions that are not shown.
+    /// The number of older versions that are not shown.
     pub(crate) left_out: usize,
-    /// The places at which a change is missing.
+    /// Descriptions of the places at which a change is missing.
     pub(crate) missing: Vec<String>,
     /// The difference between two versions.
     pub(crate) difference: Option<Difference>,
-    /// Why there is no history or no difference.
+    /// The reason why there is no history or no difference.
     pub(crate) problem: Option<String>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Version {
     pub(crate) item: Option<Value>,
 }
 
-/// What changed between two versions.
+/// The difference between two versions of an item.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Difference {
     /// The number of the earlier version.
@@ -60,7 +60,7 @@ pub(crate) struct Difference {
 /// A changed attribute.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Attribute {
-    /// The names on the way to it, separated by dots.
+    /// The path to the attribute: names separated by dots.
     pub(crate) path: String,
     /// `added`, `removed` or `changed`.
     pub(crate) change: &'static str,

@@ -72,12 +72,11 @@ pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result
     Ok(out)
 }
 
-/// Checks that no other table of the archive gets the same name in the engine. If one of two such
-/// tables has a name that is valid without a change, it keeps the name, and only the other table is
-/// an error.
+/// Checks that no other table of the archive gets the same name in the engine. A table whose name
+/// is valid without a change keeps its name; only the other table is an error.
 ///
 /// # Errors
-/// When another table has the name.
+/// When another table has the same name in the engine.
 pub(super) fn check_name(table: &str, parts: &[Part]) -> Result<()> {
     let name = relation(table);
     if name.strip_suffix(SUFFIX) == Some(table) {
@@ -86,7 +85,7 @@ pub(super) fn check_name(table: &str, parts: &[Part]) -> Result<()> {
     let other = parts.iter().find(|part| part.table != table && relation(&part.table) == name);
     let Some(Part { table: other, .. }) = other else { return Ok(()) };
     Err(fatal!(
-        "the tables `{table}` and `{other}` would both be named `{name}` in the engine, because its names ignore case and have `_` for `-`: copy `table={table}` into a separate folder, pass this folder with --folder and its address with --location, and run the DDL in another database"
+        "the tables `{table}` and `{other}` would both be named `{name}` in the engine, because its names ignore case and have `_` instead of `-`: copy `table={table}` into a separate folder, pass this folder with --folder and its address with --location, and run the DDL in another database"
     ))
 }
 
@@ -132,8 +131,8 @@ fn columns_sql(columns: &[&UnionColumn]) -> String {
     names.join(", ")
 }
 
-/// Returns the table properties for partition projection, with which no crawler is needed. Source:
-/// Athena user guide, "Partition projection".
+/// Returns the table properties for partition projection, which makes a crawler unnecessary.
+/// Source: Athena user guide, "Partition projection".
 fn projection(target: &Target<'_>) -> [(&'static str, String); 7] {
     [
         ("projection.enabled", "true".to_owned()),
@@ -187,8 +186,8 @@ fn duckdb(out: &mut String, target: &Target<'_>, columns: &[&UnionColumn], union
     });
 }
 
-/// Returns two views. The first has each event once; it compares events per day, so an engine reads
-/// only the days of a query. The second has the last version of each key.
+/// Returns two views. The first view has each event once. It compares events per day, so an engine
+/// reads only the days of a query. The second view has the last version of each key.
 ///
 /// Keys are also compared by their value in `_item`. The key's column is not enough: it is NULL if
 /// the value does not fit, and it is absent from `columns` if its type differs between parts.
@@ -207,7 +206,7 @@ fn views(
     if target.key_columns.is_empty() {
         let _ = writeln!(
             out,
-            "-- {name}_latest needs the key: name its columns with --key-columns, or run this in the folder of a running `weir up`"
+            "-- {name}_latest needs the key: name its columns with --key-columns, or run the command in the folder of a running `weir up`"
         );
         return;
     }
@@ -269,7 +268,7 @@ mod tests {
         UnionColumn { name: name.to_owned(), path: Some(path.to_owned()), types: types.collect() }
     }
 
-    /// A key that is not in its column is read from the item.
+    /// If a key attribute's value is not in its column, the view reads it from `_item`.
     #[test]
     fn versions_are_distinguished_by_the_key_attributes() {
         let union = Union {
@@ -359,7 +358,7 @@ my_t_archive = polars.scan_parquet(
         }
     }
 
-    /// Without another name, the view would compare the table's column with 1.
+    /// With the same name, the view would compare the table's own column with 1.
     #[test]
     fn the_views_own_columns_have_names_that_the_table_has_not() {
         let of = |names: &[&str]| Union {

@@ -13,7 +13,7 @@ use client::output::counted;
 /// Maximum number of skipped rows in the answer.
 const SKIPPED_NAMED_MAX: usize = 10;
 
-/// The counted results; in a dry run, the predicted ones.
+/// The counted results; in a dry run, the predicted results.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     rows: AtomicU64,
@@ -71,7 +71,8 @@ impl Counts {
         }
     }
 
-    /// Returns the answer and the exit code. A dry run reports what would be restored.
+    /// Returns the answer and the exit code. The answer of a dry run counts the items that would be
+    /// restored.
     pub(super) fn answer(&self, table: &str, dry_run: bool) -> (String, Exit) {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let rows = self.skipped_rows.lock();

@@ -1,8 +1,8 @@
 //! Predicts a restore: compares each row with the table, and with the rows that would be put before
 //! it.
 //!
-//! It only reads. Two things cannot be predicted: concurrent writes, and failures because an item
-//! that this restore puts has too many attributes for a condition.
+//! A dry run only reads. It cannot predict concurrent writes, or failures because an item that this
+//! restore puts has too many attributes for a condition.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ use crate::unchanged::Unchanged;
 use client::attribute::{from_sdk_item, to_sdk_value};
 use client::failure::{Context, Failure, Result};
 
-/// The rows that the restore would put: a hash of the key and the row's position in time. A key
-/// takes some hundred bytes.
+/// The rows that the restore would put: for each, a hash of the key and the row's stamp. A key takes
+/// some hundred bytes.
 #[derive(Debug, Default)]
 pub(super) struct DryRun {
     planned: Mutex<BTreeMap<u128, String>>,
@@ -116,7 +116,7 @@ fn refusal(item: &Item, definitions: &[AttributeDefinition]) -> Option<String> {
 /// Reads the item under a key.
 ///
 /// # Errors
-/// When it cannot be read; a refusal if the key is invalid.
+/// When the item cannot be read; a refusal if the key is invalid.
 async fn live(target: &Target, key: &Item) -> Result<Option<Item>> {
     let doing = || format!("cannot read an item of `{}`", target.table);
     let request = target.client.get_item().table_name(&target.table).consistent_read(true);

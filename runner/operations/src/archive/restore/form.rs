@@ -1,7 +1,7 @@
 //! Converts an archived item into the item to put: the key is unchanged, the time to live is
 //! removed or replaced, and marks are removed.
 //!
-//! It does not select or put rows.
+//! The module does not select or put rows.
 
 use model::{AttributeValue, Item};
 use rules::marks::restored::{RESTORED, stamp_of};
@@ -14,7 +14,7 @@ pub(super) struct Form {
     /// The names of the key attributes, partition key first.
     pub(super) keys: Vec<String>,
     pub(super) ttl_attribute: Option<String>,
-    /// The new time to live, in seconds since 1970; `None` for none.
+    /// The new time to live, in seconds since 1970; `None` if restored items get no time to live.
     pub(super) expires_at: Option<i64>,
 }
 
@@ -25,7 +25,7 @@ pub(super) enum Conversion {
     Item(Item),
     /// The row is a tombstone of a migration, so nothing is put.
     Tombstone,
-    /// The item cannot be put; the reason.
+    /// The item cannot be put, for this reason.
     Refused(String),
 }
 
@@ -41,7 +41,7 @@ impl Form {
     }
 
     /// Returns the TTL attribute if it is removed or replaced. A TTL attribute in the key is kept,
-    /// because a new time would make another item.
+    /// because a new time would change the item's key.
     pub(super) fn changed_ttl_attribute(&self) -> Option<&str> {
         self.ttl_attribute.as_deref().filter(|name| !self.is_key(name))
     }

@@ -1,4 +1,4 @@
-//! Checks that archived items stay distinct in the table into which they are restored.
+//! Checks that archived items remain distinct in the table into which they are restored.
 //!
 //! A table with another key would merge items, or reject them. The check runs before anything is
 //! written. A row that lacks a key attribute is reported when it is restored.
@@ -18,12 +18,12 @@ use client::table_description::key_attributes;
 /// The key attributes with their types, partition key first.
 type Key = [(String, KeyAttributeType)];
 
-/// Checks the key of a target table that is not the archived one. The key is compared with that of
-/// the archived table. If the archived table is gone or was re-created, it is compared with the
-/// items in the selected parts.
+/// Checks the key of a target table that is not the archived table. The key is compared with the
+/// archived table's key. If the archived table was deleted or re-created, the key is compared with
+/// the items in the selected parts.
 ///
 /// # Errors
-/// The message names both keys, and says what to do instead.
+/// When the keys differ; the message names both keys, and states what to do instead.
 pub(super) async fn check(
     target: &Target,
     source: &Source,
@@ -73,12 +73,12 @@ pub(super) async fn check(
 
 /// The selected items that were deleted before the current table was created.
 enum DeletedBefore {
-    /// All selected items with the key.
+    /// All selected items have the key.
     All,
     /// All items with the key match this condition, which excludes the later items. Later items may
     /// be merged.
     UpTo(String),
-    /// No selected item with the key.
+    /// No selected item has the key.
     None,
 }
 
@@ -121,7 +121,7 @@ fn words(key: &Key) -> String {
 /// Returns the creation time of a table in milliseconds by its store's clock; `None` if unknown.
 async fn made_at(client: &Client, table: &str) -> Option<i64> {
     let described = client.describe_table().table_name(table).send().await.ok()?.table?;
-    // Delete times have whole seconds, so the creation time is cut to a second too.
+    // Delete times have whole seconds, so the creation time is also truncated to seconds.
     Some(described.creation_date_time?.secs().saturating_mul(1_000))
 }
 
@@ -130,8 +130,8 @@ fn is_before(row: &Row, millis: i64) -> bool {
     matches!(row.get("_deleted_at"), Cell::Time(at) if *at < millis)
 }
 
-/// Returns whether any selected item has such a key; `None` if no item is selected. It stops at the
-/// first item with the key. Only if no item has it, all parts are read.
+/// Returns whether any selected item has a key with these attributes; `None` if no item is
+/// selected. Stops at the first item with the key, so it reads all parts only if no item has it.
 async fn has_item_with(
     key: &Key,
     source: &Source,
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use testing::store::TestStore;
 
-    /// The result is the same with the archived table, and without it, as after a migration.
+    /// The result is the same whether the archived table exists or, as after a migration, does not.
     #[tokio::test]
     async fn a_table_with_another_key_is_refused_before_anything_is_written() {
         let folder = super::super::super::tests::archive();
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// The archive has items of both keys, those of the first table in older parts.
+    /// The archive has items of both keys. The items of the earlier table are in older parts.
     #[tokio::test]
     async fn items_of_an_earlier_table_need_a_table_with_their_key() {
         let folder = super::super::super::tests::archive();
@@ -225,8 +225,7 @@ mod tests {
         assert_eq!((&answer["restored"], &answer["skipped"]), (&json!(3), &json!(1)), "{answer}");
         let refused = run(&source, &store, &["--into", "by_text"]).await.unwrap_err().to_string();
         assert!(refused.contains("and that of `movies` is `p` (S); nothing was"), "{refused}");
-        // Deletes from now on have the key of the current table, whatever their other attributes
-        // are.
+        // Later deletes have the key of the current table, whatever their other attributes are.
         let days = folder.path().join("bucket/archive/table=movies");
         std::fs::create_dir_all(days.join("dt=9000-01-01")).unwrap();
         let part = days.join("dt=1970-01-01/part-1.parquet");

@@ -48,7 +48,7 @@ use client::failure::{Context, Failure, Result, fatal};
 use client::interruption;
 use client::item_key;
 
-/// Number of concurrent puts. Each batch of rows is complete before the next one begins.
+/// Number of concurrent puts. Each batch of rows is complete before the next batch begins.
 const PUTS_AT_ONCE: usize = 32;
 
 /// Arguments of `weir archive restore`.
@@ -110,7 +110,7 @@ struct Target {
     table: String,
     /// The table whose archive is read.
     archived: String,
-    /// Whether the store's functions write to the archive that is read.
+    /// True if the store's functions write to the archive that is read.
     has_archive: bool,
     /// The ARN of the table's stream.
     stream: Option<String>,
@@ -132,8 +132,8 @@ pub(super) struct Restored {
 /// Restores the selected rows, and prints nothing. `progress` counts the bytes of the parts.
 ///
 /// # Errors
-/// When a part cannot be read, or an item cannot be written. Items that were restored before stay;
-/// run the same command again to resume.
+/// When a part cannot be read, or an item cannot be written. Items that were already restored are
+/// kept; run the same command again to resume.
 pub(super) async fn restore(
     source: &Source,
     parts: &[Part],
@@ -176,7 +176,7 @@ pub(super) async fn restore(
     progress.finish_and_clear();
     if let Some(name) = target.form.kept_ttl_attribute() {
         notes.push(format!(
-            "the TTL attribute `{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again when it expires",
+            "the TTL attribute `{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again once its time has passed",
             target.table
         ));
     }
@@ -281,12 +281,12 @@ async fn target(source: &Source, arguments: &RestoreArguments, archived: &str) -
             })?;
             if let Some(name) = form.kept_ttl_attribute() {
                 return Err(format!(
-                    "its TTL attribute `{name}` is part of the key, so a new time would change keys and merge items that differ only in it; remove --ttl"
+                    "the TTL attribute `{name}` is part of the key, so a new time would change keys and merge items that differ only in it; remove --ttl"
                 ))
                 .context(doing);
             }
             if form.ttl_attribute.is_none() {
-                return Err("TTL is not enabled on it; remove --ttl").context(doing);
+                return Err("TTL is not enabled on this table; remove --ttl").context(doing);
             }
             let now = endpoint::store_seconds(&url, &client).await;
             Some(now.saturating_add(i64::from(seconds)))
@@ -316,10 +316,10 @@ async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<Pu
     outcome(target, request.send().await)
 }
 
-/// Returns why an item cannot replace one with so many attributes.
+/// Returns why an item with so many attributes cannot be replaced.
 fn too_many(attributes: usize) -> String {
     format!(
-        "an older row of the key was restored, and its {attributes} attributes are too many for the condition of a replacement; delete the item and run the restore again"
+        "the table's item was restored from an older row, and its {attributes} attributes are too many for the condition of a replacement; delete the item and run the restore again"
     )
 }
 
@@ -356,7 +356,8 @@ fn cannot_put(target: &Target, failure: Failure) -> Failure {
     })
 }
 
-/// Returns a progress bar on the terminal, which a later signal reads.
+/// Returns a progress bar on the terminal. When a signal interrupts the command, the handler
+/// reports the bar's position.
 pub(super) fn progress() -> ProgressBar {
     let template = "{elapsed_precise} {bar:30} {percent}% of {total_bytes}, {eta} left";
     interruption::progress_bar(Some(0), template, "bytes of the archive")
@@ -428,14 +429,14 @@ pub(super) mod tests {
         request.send().await.unwrap();
     }
 
-    /// TTL ignores a year that is long past, so the items stay.
+    /// TTL ignores a time more than five years in the past, so it does not delete these items.
     #[tokio::test]
     async fn a_time_to_live_that_is_a_part_of_the_key_is_restored_as_it_was() {
         let folder = super::super::tests::archive();
         let source = Source::Folder(folder.path().to_owned());
         let store = movies_by_year().await;
         let refused = run(&source, &store, &["--ttl", "3600"]).await.unwrap_err().to_string();
-        assert!(refused.contains("its TTL attribute `year` is part of the key"), "{refused}");
+        assert!(refused.contains("the TTL attribute `year` is part of the key"), "{refused}");
         let answer = run(&source, &store, &[]).await.unwrap();
         let counts = ["restored", "kept_as_they_are", "skipped"].map(|name| answer[name].clone());
         assert_eq!(counts, [json!(3), json!(1), json!(0)], "{answer}");
@@ -445,7 +446,7 @@ pub(super) mod tests {
         assert_eq!(years, ["1999", "2013", "9007199254740993"].into());
     }
 
-    /// The archive is as after a compaction that died between its two steps.
+    /// The archive has the state that a compaction leaves if it is killed before it removes the parts.
     #[tokio::test]
     async fn an_event_in_two_objects_is_restored_once() {
         let folder = super::super::tests::archive();
@@ -523,7 +524,8 @@ pub(super) mod tests {
         let large = format!(r#","text":{{"S":"{}"}}"#, "x".repeat(409_580));
         let year = r#"{"title":{"S":"A"},"year":{"S":"1999"}}"#.to_owned();
         let gone = r#","_weir":{"M":{"at":{"S":"x"},"gone":{"BOOL":true}}}"#;
-        // Expected: would restore, would replace, kept, written by others, skipped, tombstones.
+        // Expected: would restore, would replace, kept, written by other writers, skipped,
+        // tombstones.
         for (rows, stands, expected) in [
             (vec![of_version(1), of_version(2)], None, [1, 0, 1, 0, 0, 0]),
             (vec![of_version(1)], Some(film("A", "")), [0, 0, 1, 1, 0, 0]),

@@ -14,8 +14,8 @@ use super::form::Form;
 use client::failure::{Failure, Result};
 
 /// Maximum number of comparisons for a row. Each comparison after the first follows a put of
-/// another row of the key. A batch has at most [`PUTS_AT_ONCE`] such rows; more changes of the item
-/// come from other writers.
+/// another row of the key, and a batch has at most [`PUTS_AT_ONCE`] rows. Further changes of the
+/// item come from other writers.
 const LOOKS_MAX: usize = PUTS_AT_ONCE + 2;
 
 /// The result of one put.
@@ -23,10 +23,10 @@ const LOOKS_MAX: usize = PUTS_AT_ONCE + 2;
 pub(super) enum PutResult {
     /// The put succeeded.
     Put,
-    /// The condition failed: the table has this item; `None` if it has none, or the store did not
-    /// return it.
+    /// The condition failed: the table has this item. `None` if the table has no item, or the store
+    /// did not return it.
     GuardFailed(Option<Item>),
-    /// DynamoDB rejects the item; the reason.
+    /// DynamoDB rejects the item, for this reason.
     Refused(String),
 }
 
@@ -35,28 +35,28 @@ pub(super) enum PutResult {
 pub(super) enum RowResult {
     /// The row was restored.
     Restored {
-        /// Whether the row replaced the item of an older row, or a tombstone.
+        /// True if the row replaced the item of an older row, or a tombstone.
         replaces: bool,
     },
     /// The existing item was kept.
     Kept(KeepReason),
-    /// The row could not be put; the reason.
+    /// The row could not be put, for this reason.
     Skipped(String),
 }
 
 /// The reason why an existing item is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeepReason {
-    /// The item was restored from the same row or a newer one.
+    /// The item was restored from the same row or a newer row.
     Newer,
     /// Another writer wrote or changed the item, or it was restored from another table's archive.
     Written,
 }
 
-/// The decision whether a row replaces the item in the table.
+/// Decides whether a row replaces the item in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowDecision {
-    /// The row replaces it.
+    /// The row replaces the item.
     Put,
     /// The existing item is kept.
     Keep(KeepReason),

@@ -1,10 +1,10 @@
-//! Checks that distinct archived items stay distinct under another key, if their table no longer
-//! exists.
+//! Checks that distinct archived items remain distinct under another key, if their table does not
+//! exist.
 //!
-//! The first columns of a part are those of the key attributes, ordered by name. A part does not
+//! The first columns of a part belong to the key attributes, ordered by name. A part does not
 //! show whether the key has one or two attributes: the second column may also be a declared column.
-//! If an item lacks its attribute, the column is not part of the key. An item without an attribute
-//! of the other table's key is reported with its row.
+//! If an item lacks this column's attribute, the column is not part of the key. An item without an
+//! attribute of the other table's key is reported with its row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,8 +56,8 @@ impl PartKey {
         Some(Self { first: first.clone(), second })
     }
 
-    /// Returns true if distinct items stay distinct under the other key, because it contains this
-    /// whole key.
+    /// Returns true if distinct items remain distinct under the other key, because it contains all
+    /// attributes of this key.
     fn is_within(&self, key: &Key) -> bool {
         let has = |wanted: &String| key.iter().any(|(name, _)| name == wanted);
         has(&self.first) && self.second.as_ref().is_none_or(has)
@@ -71,8 +71,8 @@ impl PartKey {
 }
 
 /// Returns why some items in the selected parts may be merged under another key; `None` if they
-/// stay distinct. `is_whole` means that the operator asserts that the key has all attributes of the
-/// items' own key.
+/// remain distinct. `is_whole` means that the operator asserts that the other key has all
+/// attributes of the items' own key.
 ///
 /// # Errors
 /// When a part cannot be read.
@@ -117,8 +117,8 @@ async fn joined_in(
     Ok(None)
 }
 
-/// Returns true if items of a part have the other key, and their own key may have a further
-/// attribute.
+/// Returns true if items of a part may be merged: they have the attributes of the other key, and
+/// their own key may have a further attribute.
 async fn are_joined(source: &Source, part: &Part, of_part: &PartKey, key: &Key) -> Result<bool> {
     let batches = source.open(part, Some(&["_item"])).await?;
     let mut has_key = false;
@@ -204,8 +204,8 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Goal: if the archived table is gone, a key that is only part of the old one does not merge
-    /// items.
+    /// If the archived table was deleted, a key that is only part of the old key is refused, because it
+    /// could merge items.
     #[tokio::test]
     async fn a_part_of_the_old_key_is_refused_without_the_archived_table() {
         let folder = archive();
@@ -224,7 +224,7 @@ mod tests {
             let scanned = store.client.scan().table_name(into).send().await.unwrap();
             assert_eq!(scanned.count(), 0);
         }
-        // The operator may assert that the key is whole, but not if the archive shows the contrary.
+        // `--whole-key` is refused if the archive shows that the key lacks an attribute.
         let refused = run(&source, &store, &["--into", "by_year", "--whole-key"]).await;
         assert!(refused.unwrap_err().to_string().contains("it lacks `title`"));
         let answer = run(&source, &store, &["--into", "by_title", "--whole-key"]).await.unwrap();

@@ -3,7 +3,8 @@
 use super::super::table_argument::TableArgument;
 use super::RestoreArguments;
 
-/// What a program restores: the flags of `weir archive restore`.
+/// A program's request to restore items, with the same fields as the flags of
+/// `weir archive restore`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestoreRequest {
     /// The archived table.
@@ -14,9 +15,9 @@ pub struct RestoreRequest {
     pub condition: Option<String>,
     /// The UTC day of the deletes.
     pub day: Option<String>,
-    /// The time up to which deletes count.
+    /// The time up to which deletes are considered, as in `--as-of`.
     pub as_of: Option<String>,
-    /// Whether all items are meant if nothing else selects some.
+    /// True if all items are selected when the request has no other condition.
     pub all: bool,
     /// The time to live of restored items: `strip`, or seconds from now.
     pub ttl: String,

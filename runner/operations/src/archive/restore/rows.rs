@@ -38,8 +38,8 @@ pub(super) fn selected<'a>(
     }))
 }
 
-/// Returns the position of a row in time. Positions sort as text, even across streams, because a
-/// stream's label is a time.
+/// Returns the position of a row in time, as a string that sorts by time. The order is right even
+/// across streams, because a stream's label is a time.
 pub(super) fn stamp_of(row: &Row) -> String {
     let label = row.text("_stream_arn").rsplit('/').next().unwrap_or_default();
     format!("{label}#{}", row.text("_sequence_number"))
@@ -90,7 +90,7 @@ impl Newest {
     }
 }
 
-/// Returns the key of the item that is put for an archived one, as text.
+/// Returns the key of the item that is put for an archived item, as a string.
 fn key_of(form: &Form, item: &Item) -> Option<String> {
     let Conversion::Item(mut key) = form.of(item) else { return None };
     key.retain(|name, _| form.is_key(name));

@@ -20,7 +20,7 @@ impl<'s> Selection<'s> {
     /// Parses the flags.
     ///
     /// # Errors
-    /// When a flag is wrong, or nothing is selected.
+    /// When a flag is invalid, or nothing is selected.
     pub(super) fn read(conditions: &'s [Condition], arguments: &RestoreArguments) -> Result<Self> {
         let selects = arguments.key.is_some()
             || !arguments.conditions.is_empty()

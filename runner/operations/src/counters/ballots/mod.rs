@@ -7,8 +7,8 @@
 //! between both reads; otherwise a vote is in flight. The sums alone do not show this, because
 //! several changed votes can have the same sum as before.
 //!
-//! A vote that no slot can hold is rejected before it is written: the function would refuse its
-//! whole slot.
+//! A vote whose points do not fit into a slot is rejected before it is written. Otherwise the
+//! function would refuse the slot with all its votes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -57,7 +57,7 @@ pub(super) struct Drift {
     pub(super) repaired: bool,
 }
 
-/// The sums of each counter: of its ballots and of its slots.
+/// For each counter, the sum of its ballots and the sum of its slots.
 #[derive(Debug, Default)]
 struct Sums {
     seen: BTreeMap<String, CounterRead>,
@@ -65,8 +65,8 @@ struct Sums {
     unreadable: BTreeMap<String, BTreeSet<String>>,
     /// Items in the table of ballots that are not ballots and do not name a counter.
     foreign: BTreeSet<String>,
-    /// Whether one of the foreign items may be a ballot that has lost its counter. In that case the
-    /// slots have a vote without a ballot.
+    /// True if a foreign item may be a ballot without the name of its counter. In that case the
+    /// slots contain a vote without a ballot.
     is_one_lost: bool,
 }
 
@@ -116,8 +116,8 @@ impl Sums {
     }
 
     /// Adds an item that is not a ballot. If the item names a counter, it may be a vote for this
-    /// counter, which is then not compared. If the item names none, only its key shows whether it
-    /// may be a vote.
+    /// counter, which is then not compared. If the item names no counter, only its key shows
+    /// whether it may be a vote.
     fn add_foreign(&mut self, table: &str, key: &str, item: &Item, prefix: Option<&str>) {
         let what = format!("item `{key}` of table `{table}`: {NO_BALLOT}");
         match item.get("counter").and_then(AttributeValue::as_str) {
@@ -138,8 +138,8 @@ impl Sums {
         self.unreadable.entry(counter.to_owned()).or_default().insert(what);
     }
 
-    /// Returns true if a counter is compared: it has ballots, or a value that must have come from
-    /// ballots. Other counters of the table are not counted by ballots.
+    /// Returns true if a counter is compared: its name begins with `prefix` or, without a prefix,
+    /// it has ballots. The votes for all other counters have no ballots.
     fn compares(&self, counter: &str, prefix: Option<&str>) -> bool {
         match prefix {
             Some(prefix) => counter.starts_with(prefix),
@@ -160,7 +160,7 @@ impl Sums {
         }
     }
 
-    /// Returns the counters whose sums differ, without those that cannot be summed.
+    /// Returns the counters whose sums differ, without the counters that cannot be summed.
     fn differing(mut self) -> BTreeMap<String, CounterRead> {
         self.seen.retain(|counter, seen| {
             seen.ballots != seen.slots && !self.unreadable.contains_key(counter)
@@ -189,7 +189,7 @@ pub(super) struct Recount {
     pub(super) drifted: Vec<Drift>,
     /// Slots or counters that cannot be summed, with the reasons. These counters are not compared.
     pub(super) unreadable: Vec<String>,
-    /// Whether the recount repairs nothing, because a ballot may have lost its counter.
+    /// True if the recount repairs nothing, because a ballot may lack the name of its counter.
     pub(super) is_unrepairable: bool,
 }
 
@@ -199,8 +199,8 @@ impl Ballots<'_> {
     /// per poll.
     ///
     /// # Errors
-    /// When the vote cannot be counted, or a table cannot be read or written. The vote then counts
-    /// once or not at all; a retry is safe.
+    /// When the vote cannot be counted, or a table cannot be read or written. The vote is then
+    /// counted once or not at all; a retry is safe.
     pub(crate) async fn vote(
         &self,
         poll: &str,
@@ -331,8 +331,8 @@ impl Ballots<'_> {
         let item = TransactWriteItem::builder();
         Ok(match after {
             Some(after) => {
-                // A random value lets a recount detect a vote that was changed and changed back. Without it,
-                // the recount would report as drift the state of the slots between the two changes.
+                // A random value lets a recount detect a vote that was changed and changed back. Without this
+                // value, the recount would report the slots' state between the two changes as drift.
                 let drawn = RandomState::new().hash_one(0_u8);
                 let ballot = after.to_item().with(DRAWN, Number::from(drawn));
                 let ballot = to_sdk_item(&ballot.with(&self.key, key));
@@ -386,9 +386,7 @@ impl Ballots<'_> {
             let may_repair = repair && !recount.is_unrepairable;
             let repaired = may_repair && self.repair(&counter, &seen).await?;
             let drifted = recount.drifted.len() + 1;
-            interruption::reached(format!(
-                "found {drifted} counters that differ, up to `{counter}`"
-            ));
+            interruption::reached(format!("counters compared up to `{counter}`: {drifted} differ"));
             let CounterRead { ballots, slots, .. } = seen;
             recount.drifted.push(Drift { counter, ballots, slots, repaired });
         }
@@ -446,15 +444,16 @@ impl Ballots<'_> {
     }
 
     /// Adds the difference to slot 0, on the condition that every slot is unchanged. Without the
-    /// condition, a concurrent recount or a vote in flight would be added too. If the response is
-    /// lost, the SDK retries with the same token, so the transaction runs once.
+    /// condition, the repair could count the difference a second time after a concurrent recount or
+    /// a vote in flight. If the response is lost, the SDK retries with the same token, so the
+    /// transaction runs once.
     async fn repair(&self, counter: &str, seen: &CounterRead) -> Result<bool> {
         let slot = Counters::slot_key_text(counter, REPAIRED_SLOT);
         let held = seen.every_slot.get(&REPAIRED_SLOT).copied();
         let missing = seen.ballots.checked_sub(seen.slots);
         let sum = missing.and_then(|n| held.unwrap_or(Number::ZERO).checked_add(n));
         let Some(sum) = sum.ok().filter(is_summable) else {
-            // The function would refuse the slot after the repair.
+            // After the repair, the function would refuse the slot.
             say(&format!(
                 "counter `{counter}` is not repaired: slot `{slot}` would leave the range that totals hold exactly ({SUMMABLE}); withdraw the votes that are outside it"
             ));
@@ -520,7 +519,7 @@ impl Ballots<'_> {
 
 /// Returns the slot that has no room for the points, if the transaction was cancelled for this
 /// reason. The first item of the transaction is the ballot, which a concurrent write may have
-/// changed; the others are slots.
+/// changed; the other items are slots.
 fn slot_without_room<'s>(
     error: &SdkError<TransactWriteItemsError>,
     slots: &'s [String],

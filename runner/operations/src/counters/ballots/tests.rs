@@ -62,14 +62,15 @@ async fn a_changed_vote_leaves_its_slot_readable() {
     for points in ["9e27", "-9e27", "9e27"] {
         assert_eq!(vote(points).await, Ok(true), "{points}");
     }
-    // Other voters have taken more from the slot than ada's vote added.
+    // Other voters have subtracted more from the slot than ada's vote added.
     let slot = Counters::slot_key_text("A", slot_of_voter("ada", 4));
     set_slot(&store, &slot, "-5e27").await;
     let refused = vote("-9e27").await.unwrap_err().to_string();
     assert!(refused.contains(&format!("because slot `{slot}` is not")), "{refused}");
     assert_eq!(vote("9e27").await, Ok(false), "the ballot is what it was");
 
-    // A vote that an earlier version accepted made its slot unreadable. It can be withdrawn.
+    // An earlier version accepted a vote that makes its slot unreadable. This vote can be
+    // withdrawn.
     let points = Number::from(1_i64).checked_add("1e30".parse().unwrap()).unwrap();
     let earlier = Ballot { counter: "A".to_owned(), slot: slot_of_voter("ada", 4), points };
     let earlier = to_sdk_item(&earlier.to_item().with("p", "2026#ada"));
@@ -133,7 +134,7 @@ async fn a_recount_names_invalid_ballots_and_continues() {
     let [vote, other] = &unreadable[..] else { panic!("{unreadable:?}") };
     assert!(vote.starts_with("item `2026#eve` of table `ballots`: it is not a ballot"), "{vote}");
     assert!(other.starts_with("item `settings` of table `ballots`: it is not a ballot"), "{other}");
-    // The item may be a vote for `b-1`, which a repair would remove.
+    // The item may be a vote for `b-1`, and a repair of `b-1` would remove that vote.
     put("2026#dan", None).await;
     let (drifted, unreadable) = found(Some("b-"), true).await;
     assert_eq!((drifted, unreadable.len()), (vec![("b-1".to_owned(), false)], 1));
@@ -204,8 +205,8 @@ async fn a_counter_with_too_many_slots_for_a_transaction_is_not_repaired() {
     }
 }
 
-/// Two voters change their votes around each read, so that every sum is the same both times. The
-/// slots and the ballots of a read still do not belong together.
+/// Two voters change their votes around each read, so that both reads have the same sums. The slots
+/// and the ballots of one read are nevertheless from different times.
 #[tokio::test]
 async fn sums_that_come_back_while_votes_change_are_no_drift() {
     let page = |items: Vec<Value>| json!({ "Items": items, "Count": items.len() }).to_string();
@@ -216,7 +217,7 @@ async fn sums_that_come_back_while_votes_change_are_no_drift() {
     let slot = |slot: &str, votes: &str| json!({"sl\"ot": {"S": slot}, "votes": {"N": votes}});
     let [one, two] = [("ada", "bob"), ("bob", "ada")]
         .map(|(a, b)| page(vec![ballot(a, "A", 1), ballot(b, "B", 1)]));
-    // The same ballots, but written again.
+    // The same ballots after another write.
     let anew = page(vec![ballot("ada", "A", 2), ballot("bob", "B", 1)]);
     let slots = page(vec![slot("A#1", "0"), slot("B#1", "1")]);
     let others = page(vec![slot("A#0", "1"), slot("A#1", "-1"), slot("B#1", "1")]);

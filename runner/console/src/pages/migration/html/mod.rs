@@ -1,4 +1,4 @@
-//! The page of a migration as HTML. It reads only what it is given.
+//! The HTML of the page of a migration. This module performs no I/O.
 
 use maud::{Markup, html};
 use operations::migrate::api::{PhasePlace, Safety};
@@ -9,15 +9,16 @@ use crate::context::Writes;
 use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
-/// The height of the picture of the speed, in its own units; its width is the number of points.
+/// The height of the speed chart in SVG units.
 const SPEED_HEIGHT: u64 = 40;
-/// The width of one point of that picture.
+/// The width of one point of the speed chart in SVG units.
 const SPEED_STEP: usize = 8;
 
-/// The bytes of HTML that the samples may take. A page has at most 60 KB, and an item may have a thousand attributes.
+/// The maximum size in bytes of the HTML of the samples. A page has at most 60 KB, and an item may
+/// have a thousand attributes.
 const SAMPLES_BYTES_MAX: usize = 20 * 1024;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Migration " (view.name) }
@@ -39,7 +40,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
         (samples(view))
         h2 { "Journal" }
         (journal(view))
-        p { a href=(twin(&view.name)) { "This page as JSON" } ", with the whole status." }
+        p { a href=(twin(&view.name)) { "This page as JSON" } ", with the complete status." }
     }
 }
 
@@ -65,7 +66,7 @@ fn phases(view: &View) -> Markup {
     }
 }
 
-/// Answers the question of the page in one sentence.
+/// Returns the answer to the question whether a cut-over is safe, with the reasons against it.
 fn safety(view: &View) -> Markup {
     html! {
         h2 { "Is it safe to cut over now?" }
@@ -82,7 +83,7 @@ fn safety(view: &View) -> Markup {
                     ul { @for reason in &cutover.reasons { li { (reason) } } }
                 }
             },
-            None => (message::warning("the command that started the migration died before it wrote the plan")),
+            None => (message::warning("the command that started the migration ended before it wrote the plan")),
         }
         @if let Some(since) = view.writers_blocked_since {
             (message::warning("writers are blocked"))
@@ -106,15 +107,15 @@ fn actions(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h2 { "What is safe now" }
         @if rows.is_empty() {
-            (message::note("no command changes this migration any more"))
+            (message::note("the migration has ended: no command can change it"))
         } @else {
             (table::table("Verbs that are safe in this state", &["verb", "consequence", "how"], &rows))
-            p.note { "A command without a button runs longer than a request, and reports in its terminal." }
+            p.note { "A command without a button can run longer than a request: run it in a terminal, which shows its progress." }
         }
     }
 }
 
-/// Returns the button of a verb, or its command.
+/// Returns the button of a verb, or the command if it has no button.
 fn control(view: &View, action: &Action, writes: Writes<'_>) -> Markup {
     if !action.button {
         return message::command(&action.command);
@@ -174,7 +175,7 @@ fn progress(view: &View) -> Markup {
             }
             dt { "Lag" }
             dd { (lag(view.stream.as_ref(), view.stream_note.as_deref())) }
-            dt { "Last hold of writers" }
+            dt { "Last time that writers were blocked" }
             dd {
                 @match &view.last_switch {
                     Some(switch) => {
@@ -197,7 +198,7 @@ fn progress(view: &View) -> Markup {
                     None => "never compared",
                 }
                 @if let Some(differences) = view.back_differences {
-                    "; on the way back: "
+                    "; after the cut-over, in the other direction: "
                     span class=(if differences > 0 { "bad" } else { "good" }) { (differences) }
                 }
             }
@@ -213,7 +214,7 @@ fn lag(stream: Option<&Stream>, note: Option<&str>) -> Markup {
             Some(stream) => {
                 (stream.lag_seconds) " s behind; " (stream.waiting) " of " (stream.records) " changes wait"
                 @if let Some(seconds) = stream.horizon_seconds.filter(|_| stream.waiting > 0) {
-                    ", the oldest would be lost in " (time::duration(seconds.saturating_mul(1000)))
+                    ", the stream deletes the oldest in " (time::duration(seconds.saturating_mul(1000)))
                 }
                 @if let Some(table) = &stream.unfollowed {
                     "; " span.bad { "no function applies the changes of " (table) }
@@ -225,7 +226,8 @@ fn lag(stream: Option<&Stream>, note: Option<&str>) -> Markup {
     }
 }
 
-/// Draws the items per second over the last views of the page, with the allowed rate as a line.
+/// Draws a chart of the items per second at the last views of the page, with the allowed rate as a
+/// dashed line.
 fn speed(backfill: &Backfill) -> Markup {
     let speeds = &backfill.items_per_second;
     let most = speeds.iter().copied().max().unwrap_or(0);
@@ -264,7 +266,7 @@ fn samples(view: &View) -> Markup {
     }
 }
 
-/// Shows a source item, and beside it what becomes of it.
+/// Returns the HTML of a source item beside the target items that the plan creates from it.
 fn side_by_side(sample: &Sample, at: usize, room: &mut usize) -> Markup {
     html! {
         div.sides {
@@ -279,7 +281,7 @@ fn side_by_side(sample: &Sample, at: usize, room: &mut usize) -> Markup {
                 }
                 @if sample.refused.is_none() && sample.after.is_empty() {
                     h3 { "Dropped" }
-                    p.note { "the plan makes no item of it" }
+                    p.note { "the plan creates no item from it" }
                 }
                 @for (number, made) in sample.after.iter().enumerate() {
                     @if *room > 0 { (target(made, &format!("found-{at}-{number}"), room)) }
@@ -291,9 +293,9 @@ fn side_by_side(sample: &Sample, at: usize, room: &mut usize) -> Markup {
 
 fn target(made: &Made, id: &str, room: &mut usize) -> Markup {
     let (class, words) = match made.stands {
-        "equal" => ("good", "the table has it"),
-        "missing" => ("wait", "the table does not have it yet"),
-        _ => ("bad", "the table has something else"),
+        "equal" => ("good", "the table contains this item"),
+        "missing" => ("wait", "the table does not contain this item yet"),
+        _ => ("bad", "the table contains a different item"),
     };
     html! {
         h3 { "After: " (made.table) " – " span class=(class) { (words) } }
@@ -307,7 +309,7 @@ fn target(made: &Made, id: &str, room: &mut usize) -> Markup {
     }
 }
 
-/// Shows the attributes of an item with their types, as many as there is room for.
+/// Returns the HTML of an item's attributes with their types, up to `room` bytes.
 fn item(item: &Value, room: &mut usize) -> Markup {
     let members = item.as_object().into_iter().flatten();
     let mut shown = Vec::new();
@@ -325,7 +327,7 @@ fn item(item: &Value, room: &mut usize) -> Markup {
     let left = item.as_object().map_or(0, |members| members.len().saturating_sub(shown.len()));
     html! {
         dl.item { @for member in &shown { (member) } }
-        @if left > 0 { p.note { (left) " more attributes are in this page as JSON" } }
+        @if left > 0 { p.note { (left) " more attributes are in the JSON of this page" } }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Texts that the page of a migration must have, by its data.
+//! Tests that the page of a migration contains the right words for its data.
 
 use operations::migrate::api::{CutoverSafety, EndedSwitch, PhaseStep};
 use serde_json::json;
@@ -106,7 +106,7 @@ fn the_page_answers_what_an_operator_asks() {
         "20 now, 15 on average; 40 allowed (throttled: paused by the operator)",
         "2 running; 5 segments open",
         "1 set aside until",
-        "7 s behind; 3 of 9 changes wait, the oldest would be lost in 23 h",
+        "7 s behind; 3 of 9 changes wait, the stream deletes the oldest in 23 h",
         "rolled back at <time datetime=\"1970-01-01T00:00:00Z\">1970-01-01 00:00:00</time>: at most 4 s",
         "<span class=\"bad\">3</span> of 90 compared items, 1 of them cannot be repaired",
         "collision: &lt;b&gt;",
@@ -114,7 +114,7 @@ fn the_page_answers_what_an_operator_asks() {
         "action=\"/migrations/shop%3C1%3E/resume\"",
         "name=\"rate\" type=\"number\" min=\"0\" required value=\"40\"",
         "<code class=\"command\">weir migrate abort shop</code>",
-        "After: shop – <span class=\"bad\">the table has something else</span>",
+        "After: shop – <span class=\"bad\">the table contains a different item</span>",
         "&lt;i&gt;",
         "ada@build",
         token.as_str(),
@@ -141,7 +141,7 @@ fn a_wide_item_leaves_the_page_small() {
     let view = View { samples: vec![sample; 12], ..view() };
     let page = html(&view, Writes::Refused).into_string();
     assert!(page.len() < 50 * 1024, "{} bytes", page.len());
-    assert!(page.contains("more attributes are in this page as JSON"), "{page}");
+    assert!(page.contains("more attributes are in the JSON of this page"), "{page}");
 }
 
 #[test]
@@ -160,12 +160,12 @@ fn what_is_unknown_is_said() {
     };
     let page = html(&view, Writes::Refused).into_string();
     for part in [
-        "died before it wrote the plan",
+        "ended before it wrote the plan",
         "there is no table `x`",
         "never compared",
         "no cut-over or revert has ended",
         "no samples: gone",
-        "no command changes this migration any more",
+        "no command can change it",
         "0 on average; no limit",
     ] {
         assert!(page.contains(part), "{part}\n{page}");

@@ -4,7 +4,7 @@ use model::json;
 
 use crate::pages::table::request::{Operation, Request};
 
-/// Returns the command.
+/// Returns the command of a request.
 pub(super) fn code(request: &Request) -> String {
     let verb = match request.operation {
         Operation::Query => "query",
@@ -31,7 +31,7 @@ pub(super) fn code(request: &Request) -> String {
     if !request.placeholders.values.is_empty() {
         option("expression-attribute-values", &request.placeholders.values_json());
     }
-    // The CLI reads one page if it gets `--limit`; otherwise it reads all pages.
+    // With `--limit` the CLI reads one page; without it, all pages.
     option("limit", &request.limit.to_string());
     if let Some(start) = &request.start {
         option("exclusive-start-key", &json::item_to_string(start));
@@ -47,14 +47,16 @@ pub(super) fn code(request: &Request) -> String {
     let values = request.placeholders.values_json();
     let start = request.start.as_ref().map(json::item_to_string).unwrap_or_default();
     if has_binary(&values) || has_binary(&start) {
-        // A profile can select another format. Version 1 has only that one and refuses the option.
+        // A profile can select another format for binary values. Version 1 of the CLI has only
+        // base64, and rejects this option.
         out.push_str(" \\\n    --cli-binary-format base64");
     }
     out.push('\n');
     out
 }
 
-/// Returns the value of an option after its name. One that begins like an option needs `=`.
+/// Returns the value of an option, with the separator before it. A value that begins with `-` needs
+/// `=`.
 fn word(value: &str) -> String {
     format!("{}{}", if value.starts_with('-') { '=' } else { ' ' }, quoted(value))
 }

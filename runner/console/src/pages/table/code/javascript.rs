@@ -4,7 +4,7 @@ use model::{AttributeValue, json};
 
 use crate::pages::table::request::{Operation, Request};
 
-/// Returns the module.
+/// Returns the JavaScript module of a request.
 pub(super) fn code(request: &Request) -> String {
     let command = match request.operation {
         Operation::Query => "QueryCommand",
@@ -51,8 +51,8 @@ pub(super) fn code(request: &Request) -> String {
     out
 }
 
-/// Writes an object. A name in brackets is an ordinary member even if it is `__proto__`, which
-/// would otherwise set the prototype.
+/// Returns an object literal. The name `__proto__` is written in brackets, because otherwise it
+/// would set the prototype.
 fn object<'n>(members: impl Iterator<Item = (&'n String, String)>) -> String {
     let member = |(name, text): (&'n String, String)| match name.as_str() {
         "__proto__" => format!("[{}]: {text}", quoted(name)),
@@ -61,14 +61,14 @@ fn object<'n>(members: impl Iterator<Item = (&'n String, String)>) -> String {
     format!("{{ {} }}", members.map(member).collect::<Vec<_>>().join(", "))
 }
 
-/// Quotes a text. Every JSON string is a string of JavaScript.
+/// Quotes a string. Every JSON string literal is also a JavaScript string literal.
 fn quoted(text: &str) -> String {
     let mut out = String::new();
     json::write_string(&mut out, text);
     out
 }
 
-/// Writes an operand or a key value.
+/// Returns the literal of an operand or a key value.
 fn literal(value: &AttributeValue) -> String {
     match value {
         AttributeValue::B(bytes) => {
@@ -79,7 +79,7 @@ fn literal(value: &AttributeValue) -> String {
         AttributeValue::Null => "{ NULL: true }".to_owned(),
         AttributeValue::N(number) => format!("{{ N: \"{number}\" }}"),
         AttributeValue::S(text) => format!("{{ S: {} }}", quoted(text)),
-        // No operand and no key has another type; the JSON of the value is right here too.
+        // Operands and keys have no other types. DynamoDB JSON is valid for every type anyway.
         other => {
             let mut out = String::new();
             json::write_attribute_value(&mut out, other);

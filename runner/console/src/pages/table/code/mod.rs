@@ -1,7 +1,7 @@
 //! The request of the page as code: AWS CLI, Python, JavaScript and Rust.
 //!
-//! Each part writes one language and knows how that language quotes a text. All programs read the
-//! endpoint and the keys from the environment, so that the same code runs on AWS.
+//! Each submodule generates one language, and quotes strings for it. All programs read the endpoint
+//! and the credentials from the environment, so that the same code runs on AWS.
 
 mod command_line;
 mod javascript;
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::request::Request;
 
-/// The same request in four languages.
+/// A request as code in four languages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Code {
     /// A command of the AWS CLI for a POSIX shell.
@@ -26,7 +26,7 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// Returns the code of a request.
+    /// Generates the code of a request.
     pub(crate) fn of(request: &Request) -> Self {
         Self {
             cli: command_line::code(request),

@@ -4,7 +4,7 @@ use model::{AttributeValue, json};
 
 use crate::pages::table::request::{Operation, Request};
 
-/// Returns the program.
+/// Returns the Python program of a request.
 pub(super) fn code(request: &Request) -> String {
     let verb = match request.operation {
         Operation::Query => "query",
@@ -54,14 +54,14 @@ fn dictionary<'n>(members: impl Iterator<Item = (&'n String, String)>) -> String
     format!("{{{}}}", members.join(", "))
 }
 
-/// Quotes a text. The escapes of JSON that `model` writes mean the same in Python.
+/// Quotes a string. The JSON escapes that `model` writes have the same meaning in Python.
 fn quoted(text: &str) -> String {
     let mut out = String::new();
     json::write_string(&mut out, text);
     out
 }
 
-/// Writes an operand or a key value.
+/// Returns the literal of an operand or a key value.
 fn literal(value: &AttributeValue) -> String {
     match value {
         AttributeValue::B(bytes) => {
@@ -74,7 +74,7 @@ fn literal(value: &AttributeValue) -> String {
         AttributeValue::Null => "{\"NULL\": True}".to_owned(),
         AttributeValue::N(number) => format!("{{\"N\": \"{number}\"}}"),
         AttributeValue::S(text) => format!("{{\"S\": {}}}", quoted(text)),
-        // No operand and no key has another type; the JSON of the value is right here too.
+        // Operands and keys have no other types.
         other => {
             let mut out = String::new();
             json::write_attribute_value(&mut out, other);

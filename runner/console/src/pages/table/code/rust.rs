@@ -4,7 +4,7 @@ use model::AttributeValue;
 
 use crate::pages::table::request::{Operation, Request};
 
-/// Returns the program.
+/// Returns the Rust program of a request.
 pub(super) fn code(request: &Request) -> String {
     let verb = match request.operation {
         Operation::Query => "query",
@@ -62,12 +62,12 @@ pub(super) fn code(request: &Request) -> String {
     )
 }
 
-/// Quotes a text. The debug form of a string is a literal of it.
+/// Quotes a string. The `Debug` output of a string is a valid Rust literal.
 fn quoted(text: &str) -> String {
     format!("{text:?}")
 }
 
-/// Writes an operand or a key value.
+/// Returns the expression of an operand or a key value.
 fn literal(value: &AttributeValue) -> String {
     match value {
         AttributeValue::S(text) => format!("AttributeValue::S({}.to_owned())", quoted(text)),
@@ -77,7 +77,7 @@ fn literal(value: &AttributeValue) -> String {
             format!("AttributeValue::B(Blob::new(vec![{}]))", bytes.join(", "))
         }
         AttributeValue::Bool(flag) => format!("AttributeValue::Bool({flag})"),
-        // No operand and no key has another type.
+        // Operands and keys have no other types.
         _ => "AttributeValue::Null(true)".to_owned(),
     }
 }

@@ -1,4 +1,5 @@
-//! The same requests in four languages, with texts that each language quotes in its own way.
+//! Tests that requests become correct code in four languages, with strings that each language
+//! quotes differently.
 
 use super::*;
 use crate::pages::table::request::tests::{films, form};
@@ -19,8 +20,8 @@ fn a_query_is_the_same_in_every_language() {
     assert_eq!(code.rust, include_str!("../../../../testdata/table_code/query.rust.txt"));
 }
 
-/// Query strings, and a part of the code of each in the order of [`Code`]. The first value is
-/// `it's "q" \ $x`, a word in backticks, a newline and more.
+/// Query strings, and a part of the code that each produces, in the order of the fields of
+/// [`Code`]. The first value contains quotes, a backslash, `$`, backticks, a newline and more.
 const QUOTED: [(&str, [&str; 4]); 6] = [
     (
         "filter=a&filter_value=it%27s+%22q%22+%5C+%24x+%60y%60%0A%C3%A9+%3Cb%3E",
@@ -46,7 +47,7 @@ const QUOTED: [(&str, [&str; 4]); 6] = [
             "'{\":v0\":{\"S\":\"\u{202e}\\u0001\"}}'",
             "{\":v0\": {\"S\": \"\u{202e}\\u0001\"}}",
             "{ \":v0\": { S: \"\u{202e}\\u0001\" } }",
-            // rustc refuses characters that change the direction of a line.
+            // rustc rejects characters that change the text direction.
             r#"AttributeValue::S("\u{202e}\u{1}".to_owned())"#,
         ],
     ),

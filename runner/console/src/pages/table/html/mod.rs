@@ -1,4 +1,5 @@
-//! The HTML of the page of a table: facts, form, result and code. `rows` has the items.
+//! The HTML of the page of a table: facts, form, result and code. The module `rows` renders the
+//! items.
 
 use client::output::counted;
 use maud::{Markup, html};
@@ -13,16 +14,16 @@ use crate::parts::{keys, message, preview};
 use crate::query::href;
 use crate::table_shape::{Keys, TableShape};
 
-/// The most bytes of the content. With the frame the page stays below 60 KB.
+/// The maximum size of the content in bytes. With the frame, the page stays below 60 KB.
 const BYTES_MAX: usize = 54 * 1024;
-/// How often the frame has the address of the page: once in each of its forms.
+/// The number of times that the frame contains the address of the page: once in each of its forms.
 const FRAME_ADDRESSES: usize = 3;
-/// The most bytes of the four programs. Beyond that, only the JSON twin has them.
+/// The maximum total size of the four programs in bytes. Larger programs are only in the JSON twin.
 const CODE_BYTES_MAX: usize = 14 * 1024;
-/// The most characters of a name.
+/// The maximum number of characters of a name.
 const NAME_CHARACTERS_MAX: usize = 60;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     let head = html! {
         h1 { "Table " (view.table.name) }
@@ -129,7 +130,7 @@ fn form(form: &Form, table: &TableShape) -> Markup {
     }
 }
 
-/// Returns an option whose text is its value.
+/// Returns an option with the same value and label.
 fn same(text: &'static str) -> (&'static str, &'static str) {
     (text, text)
 }
@@ -185,11 +186,11 @@ fn summary(items: &Items) -> String {
 fn empty(view: &View, has_more: bool) -> Markup {
     let (what, remedy) = match (has_more, view.form.is_plain()) {
         (true, _) => {
-            ("No item that was read passes the filter.", "The next page goes on from here.")
+            ("No item that was read passes the filter.", "The next page reads more items.")
         }
         (false, true) => (
             "The table has no items.",
-            "An application fills it, `weir load` does from a file, or a new item here.",
+            "Write items with an application, load a file with `weir load`, or create an item.",
         ),
         (false, false) => ("No item matches.", "Change a condition, or clear the form."),
     };
@@ -213,7 +214,7 @@ fn code(asked: &Asked) -> Markup {
         h2 { "The same request as code" }
         @if shown.0.len() <= CODE_BYTES_MAX { (shown) }
         @else { (message::note("The request is too long for this page; the JSON of this page has the code.")) }
-        (message::note("The programs find the store by AWS_ENDPOINT_URL_DYNAMODB, the keys and AWS_REGION in the environment."))
+        (message::note("The programs read AWS_ENDPOINT_URL_DYNAMODB, AWS_REGION and the credentials from the environment."))
     }
 }
 

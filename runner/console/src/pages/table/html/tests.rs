@@ -1,4 +1,4 @@
-//! Views and what their HTML contains, and how large it may become.
+//! Tests of the content and the maximum size of the page's HTML.
 
 use model::json;
 
@@ -9,7 +9,7 @@ use crate::pages::table::request::Request;
 use crate::pages::table::request::tests::{films, form};
 use crate::pages::table::view::Capacity;
 
-/// The size that a page may have, and an upper bound of its frame.
+/// The maximum size of a page, minus an upper bound of the size of its frame.
 const PAGE_BYTES_MAX: usize = 60 * 1024 - 4 * 1024;
 
 fn view(query: &str, items: &[&str]) -> View {
@@ -98,7 +98,8 @@ fn an_empty_result_says_what_to_do() {
     assert!(page.contains(&format!("<a href=\"{address}\" rel=\"next\">Next page</a>")), "{page}");
 }
 
-/// Returns an item with many attributes; each value has `length` quotes, which HTML makes six times longer.
+/// Returns an item with many attributes; each value consists of `length` quotes, which are six
+/// times longer in HTML.
 fn wide(number: usize, attributes: usize, length: usize) -> String {
     let value = "\\\"".repeat(length);
     let members: Vec<String> =

@@ -1,7 +1,7 @@
-//! From the form to a request: one Query or Scan with its expressions.
+//! The conversion of the form to a request: one Query or Scan with its expressions.
 //!
-//! It sends nothing. Names and values go into placeholders, so no text of the form is part of an
-//! expression.
+//! This module performs no I/O. Names and values are replaced by placeholders, so no input of the
+//! form is part of an expression.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,7 +15,7 @@ use super::path::{DocumentPath, Step};
 use crate::placeholders::Placeholders;
 use crate::table_shape::{Keys, TableShape};
 
-/// The most items that a page reads.
+/// The maximum number of items that a page reads.
 const LIMIT_MAX: i32 = 100;
 
 /// The operators of a sort key, as the form names them.
@@ -44,15 +44,15 @@ pub(super) const FILTER_OPERATORS: [&str; 19] = [
     "size >=",
 ];
 
-/// What is wrong with a field of the form.
+/// A problem with a field of the form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Problem {
-    /// What is wrong.
+    /// The description of the problem.
     pub(crate) what: String,
     /// The field.
     #[serde(rename = "where")]
     pub(crate) place: String,
-    /// What to write instead.
+    /// A correct alternative.
     pub(crate) instead: String,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum Operation {
     Scan,
 }
 
-/// A request, complete but for the connection.
+/// A request that is ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// Query or Scan.
@@ -83,17 +83,17 @@ pub(crate) struct Request {
     pub(crate) projection: Option<String>,
     /// The placeholders of the expressions.
     pub(crate) placeholders: Placeholders,
-    /// How many items are read at most.
+    /// The maximum number of items to read.
     pub(crate) limit: i32,
-    /// Whether a Query reads backward.
+    /// Whether a Query returns items in descending order.
     pub(crate) backward: bool,
     /// Whether the read is strongly consistent.
     pub(crate) consistent: bool,
-    /// The key after which it begins.
+    /// The key after which the read begins.
     pub(crate) start: Option<Item>,
 }
 
-/// Writes a document path with placeholders.
+/// Formats a document path with placeholders.
 fn write_path(placeholders: &mut Placeholders, path: &DocumentPath) -> String {
     let mut text = String::new();
     for step in &path.0 {
@@ -112,7 +112,7 @@ impl Request {
     /// Returns the request that a form describes.
     ///
     /// # Errors
-    /// When a field is wrong.
+    /// A field is invalid.
     pub(super) fn of(form: &Form, table: &TableShape) -> Result<Self, Problem> {
         let keys = match form.index.as_str() {
             "" => &table.keys,
@@ -153,7 +153,7 @@ impl Request {
         })
     }
 
-    /// Returns the body of the request in DynamoDB's protocol.
+    /// Returns the body of the HTTP request, as JSON.
     pub(super) fn body(&self) -> String {
         let mut out = String::from("{\"TableName\":");
         json::write_string(&mut out, &self.table);
@@ -193,10 +193,10 @@ impl Request {
     }
 }
 
-/// Returns the key after which a page begins.
+/// Parses the key after which a page begins.
 fn start_key(text: &str) -> Result<Item, Problem> {
     let wrong = |what: String| {
-        let instead = "the key of an item as DynamoDB JSON, as the link to the next page has it";
+        let instead = "the key in the link to the next page, as DynamoDB JSON";
         problem(what, "after", instead)
     };
     let key = json::item_from_str(text).map_err(|error| wrong(error.to_string()))?;
@@ -237,11 +237,9 @@ fn key_condition(
     let is_query = keys.partition.iter().zip(given).any(|(_, text)| !text.is_empty());
     if !is_query {
         let has_sort = [&form.sk, &form.sk_to].iter().any(|text| !text.is_empty());
-        let instead = "a value of the partition key too, or no condition on the sort key";
+        let instead = "a value of the partition key, or no condition on the sort key";
         return match has_sort {
-            true => {
-                Err(problem("a condition on the sort key needs a partition", "Sort key", instead))
-            }
+            true => Err(problem("the partition key has no value", "Sort key", instead)),
             false => Ok(None),
         };
     }
@@ -270,7 +268,7 @@ fn sort_condition(
     }
     let Some(key) = keys.sort.first() else {
         let instead = "no condition on a sort key, or an index with one";
-        return Err(problem("there is no sort key", "Sort key", instead));
+        return Err(problem("the key has no sort key", "Sort key", instead));
     };
     let place = format!("Sort key `{}`", key.name);
     let operator = if form.sk_op.is_empty() { "=" } else { &form.sk_op };
@@ -290,7 +288,7 @@ fn sort_condition(
     }))
 }
 
-/// Returns the value of a key attribute; an empty text is none.
+/// Parses the value of a key attribute, which must not be empty.
 fn key_value(key: &KeyAttribute, text: &str, place: &str) -> Result<AttributeValue, Problem> {
     let key_type = key.attribute_type.attribute_type();
     if text.is_empty() {
@@ -300,7 +298,7 @@ fn key_value(key: &KeyAttribute, text: &str, place: &str) -> Result<AttributeVal
     scalar(text, key_type, place)
 }
 
-/// Returns the value of a text with a type that has one value.
+/// Parses a scalar of a type.
 fn scalar(text: &str, kind: AttributeType, place: &str) -> Result<AttributeValue, Problem> {
     match kind {
         AttributeType::S => Ok(AttributeValue::S(text.to_owned())),
@@ -325,7 +323,7 @@ fn scalar(text: &str, kind: AttributeType, place: &str) -> Result<AttributeValue
         },
         AttributeType::Null => Ok(AttributeValue::Null),
         kind => {
-            let what = format!("the operator has no operand of type {}", kind.descriptor());
+            let what = format!("the operator accepts no operand of type {}", kind.descriptor());
             Err(problem(what, place, "the type S, N, B, BOOL or NULL"))
         }
     }
@@ -389,7 +387,7 @@ fn filter(form: &Form, placeholders: &mut Placeholders) -> Result<Option<String>
     }))
 }
 
-/// Returns the operands of `in`: the members of a JSON array, or texts between commas.
+/// Returns the operands of `in`: the members of a JSON array, or comma-separated strings.
 fn operands(text: &str) -> Result<Vec<String>, Problem> {
     let instead = format!("1 to {IN_OPERANDS_MAX} values: a, b or [\"a\", \"b\"]");
     let trimmed = text.trim();

@@ -1,4 +1,4 @@
-//! Forms, and the request or the problem that each is.
+//! Tests of forms, with the request or the problem that results from each.
 
 use model::KeyAttributeType;
 
@@ -39,12 +39,14 @@ pub(in crate::pages::table) fn films() -> TableShape {
     }
 }
 
-/// Returns the form of a query string in which `'` stands for what a browser encodes.
+/// Returns the form of a query string. In the string, `'` stands for characters that a browser
+/// encodes.
 pub(in crate::pages::table) fn form(query: &str) -> Form {
     Form::of(&Query::parse(query).unwrap())
 }
 
-/// Returns the body of the request of a query string, without the parts that all requests have.
+/// Returns the body of the request of a query string, without the parts that are common to all
+/// requests.
 fn body(query: &str) -> String {
     match Request::of(&form(query), &films()) {
         Err(problem) => format!("{}: {} -> {}", problem.place, problem.what, problem.instead),
@@ -176,7 +178,7 @@ fn every_operator_of_a_filter_has_its_expression() {
     }
 }
 
-/// Query strings, and how the problem of each begins.
+/// Query strings, with the beginning of the problem of each.
 const WRONG: [(&str, &str); 25] = [
     (
         "index=by-name",
@@ -193,11 +195,11 @@ const WRONG: [(&str, &str); 25] = [
     ("index=by-two&pk=x", "Partition key `b`: the value is missing -> a value of type N"),
     (
         "sk=a",
-        "Sort key: a condition on the sort key needs a partition -> a value of the partition key too, or no condition on the sort key",
+        "Sort key: the partition key has no value -> a value of the partition key, or no condition on the sort key",
     ),
     (
         "index=by-hash&pk=AQ%3D%3D&sk=x",
-        "Sort key: there is no sort key -> no condition on a sort key, or an index with one",
+        "Sort key: the key has no sort key -> no condition on a sort key, or an index with one",
     ),
     (
         "pk=1&sk=a&sk_op=%3C%3E",
@@ -226,7 +228,7 @@ const WRONG: [(&str, &str); 25] = [
     ),
     (
         "filter=a&filter_type=L&filter_value=1",
-        "Filter value: the operator has no operand of type L -> the type S, N, B, BOOL or NULL",
+        "Filter value: the operator accepts no operand of type L -> the type S, N, B, BOOL or NULL",
     ),
     (
         "filter=a&filter_type=BOOL&filter_value=yes",
