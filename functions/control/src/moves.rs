@@ -219,7 +219,7 @@ impl Move {
                 format!("finished a switch that was already committed, epoch {epoch}")
             }
             Self::RevertedInPlace { items: number, shards, epoch } => {
-                format!("{}, {}, epoch {epoch}", items(*number, "changed back"), drained(*shards))
+                format!("{}, {}, epoch {epoch}", items(*number, "reverted"), drained(*shards))
             }
             Self::Close => "the migration can no longer be reverted".to_owned(),
             Self::CloseInPlace(_) => "every pending write is applied".to_owned(),

@@ -96,7 +96,7 @@ fn start(phase: Phase) -> PhaseDecision {
         | Phase::Returning
         | Phase::Completing => Ok(VerbDecision::AlreadyDone),
         Phase::Reverted | Phase::Completed | Phase::Aborted => {
-            Err("items of two runs must not mix: give the plan another name")
+            Err("a migration of this name has already ended: give the plan another name")
         }
     }
 }
@@ -135,16 +135,16 @@ fn verify(kind: Kind, phase: Phase) -> PhaseDecision {
             Ok(VerbDecision::CarryOut)
         }
         Phase::None => Err(NOT_BEGUN),
-        Phase::Preparing | Phase::Copying => {
-            Err("wait until it is tailing: `weir migrate status NAME` shows the progress")
-        }
+        Phase::Preparing | Phase::Copying => Err(
+            "wait until the migration is tailing: `weir migrate status NAME` shows the progress",
+        ),
         Phase::CuttingOver => Err(
-            "another command is cutting it over: `weir migrate cutover NAME` replaces that command",
+            "another command is cutting the migration over: `weir migrate cutover NAME` replaces that command",
         ),
         Phase::Turning => Err(FINISH_CUTOVER),
-        Phase::Reverting => {
-            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
-        }
+        Phase::Reverting => Err(
+            "another command is reverting the migration: `weir migrate revert NAME` replaces that command",
+        ),
         Phase::Returning => Err(FINISH_REVERT),
         Phase::CutOver => Err(
             "clients now write the new attributes to the same items, so there is nothing to compare",
@@ -158,7 +158,7 @@ fn verify(kind: Kind, phase: Phase) -> PhaseDecision {
 
 fn cutover(kind: Kind, phase: Phase) -> PhaseDecision {
     if kind == Kind::Purge && !matches!(phase, Phase::Completed | Phase::Aborted) {
-        return Err("a purge has nothing to switch to: `weir migrate complete NAME` ends it");
+        return Err("a purge has no cut-over: `weir migrate complete NAME` ends the purge");
     }
     match phase {
         Phase::Ready => Ok(VerbDecision::CarryOut),
@@ -168,11 +168,11 @@ fn cutover(kind: Kind, phase: Phase) -> PhaseDecision {
         Phase::Preparing | Phase::Copying | Phase::Tailing => {
             Err("`weir migrate verify NAME` must find no difference first")
         }
-        Phase::Reverting | Phase::Returning => {
-            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
-        }
+        Phase::Reverting | Phase::Returning => Err(
+            "another command is reverting the migration: `weir migrate revert NAME` replaces that command",
+        ),
         Phase::Completing => {
-            Err("it can no longer be cut over: `weir migrate complete NAME` finishes it")
+            Err("the migration is being completed: `weir migrate complete NAME` finishes it")
         }
         Phase::Reverted | Phase::Aborted if kind == Kind::InPlace => Err(RUN_AGAIN_IN_PLACE),
         Phase::Reverted | Phase::Aborted if kind != Kind::Purge => Err(RUN_AGAIN),
@@ -190,11 +190,11 @@ fn revert(kind: Kind, phase: Phase) -> PhaseDecision {
         Phase::Reverted => Ok(VerbDecision::AlreadyDone),
         Phase::None => Err(NOT_BEGUN),
         Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => {
-            Err("it is not cut over yet: `weir migrate abort NAME` ends it instead")
+            Err("the migration is not cut over yet: to end it, run `weir migrate abort NAME`")
         }
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Completing => {
-            Err("it can no longer be reverted: `weir migrate complete NAME` finishes it")
+            Err("the migration can no longer be reverted: `weir migrate complete NAME` finishes it")
         }
         Phase::Completed | Phase::Aborted => Err(ENDED),
     }
@@ -211,12 +211,12 @@ fn complete(kind: Kind, phase: Phase) -> PhaseDecision {
             Err("`weir migrate verify NAME` must find no difference first")
         }
         Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => {
-            Err("cut it over first: `weir migrate cutover NAME`")
+            Err("cut the migration over first: `weir migrate cutover NAME`")
         }
         Phase::Turning => Err(FINISH_CUTOVER),
-        Phase::Reverting => {
-            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
-        }
+        Phase::Reverting => Err(
+            "another command is reverting the migration: `weir migrate revert NAME` replaces that command",
+        ),
         Phase::Returning => Err(FINISH_REVERT),
         Phase::Reverted | Phase::Aborted => Err(ENDED),
     }
@@ -232,10 +232,10 @@ fn abort(phase: Phase) -> PhaseDecision {
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Returning => Err(FINISH_REVERT),
         Phase::Completing => {
-            Err("it can no longer be aborted: `weir migrate complete NAME` finishes it")
+            Err("the migration can no longer be aborted: `weir migrate complete NAME` finishes it")
         }
         Phase::CutOver | Phase::Reverting => Err(
-            "it can be aborted only before the cut-over: `weir migrate status NAME` shows the next step",
+            "a migration can be aborted only before the cut-over: `weir migrate status NAME` shows the next step",
         ),
         Phase::Reverted | Phase::Completed => Err(ENDED),
     }
@@ -255,7 +255,7 @@ pub fn left_by_abort(kind: Kind) -> &'static str {
     match kind {
         Kind::Restructure | Kind::Split => "the sources are unchanged; delete the targets yourself",
         Kind::InPlace => {
-            "changed items stay changed; to change them back, start a plan with another name and the inverse transform"
+            "changed items stay changed; to restore the old shape, start a plan with another name and the inverse transform"
         }
         Kind::Purge => "removed items stay removed",
     }

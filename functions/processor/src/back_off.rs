@@ -73,7 +73,8 @@ impl Deadline {
         self,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        let out_of_time = || Err(Failure::Retry("out of time in this invocation".to_owned()));
+        let out_of_time =
+            || Err(Failure::Retry("the time limit of this invocation was reached".to_owned()));
         if self.is_over() {
             return out_of_time();
         }

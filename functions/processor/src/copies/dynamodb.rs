@@ -104,7 +104,10 @@ impl DynamoDbCopies {
             let target = tables.describe(&rule.target).await?;
             let target = shape_of(&target);
             for advice in check_tables(rule, &shape_of(&origin), &target).map_err(fatal)? {
-                warn!(rule = rule.name, advice, "advice about the tables of a rule");
+                warn!(
+                    rule = rule.name,
+                    advice, "some copies of a rule may not follow their origins; see `advice`"
+                );
             }
             rule.index_sort = target.sort_key_of(&rule.index).to_vec();
             let beside = target.indexes.get(&rule.index).into_iter().flatten();

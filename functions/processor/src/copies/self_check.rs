@@ -85,7 +85,7 @@ impl RepairRequest {
         let read: Result<Envelope, _> = serde_json::from_str(event);
         read.map(|envelope| envelope.repair).map_err(|error| {
             Failure::Fatal(format!(
-                "cannot parse the event: {error}; write {{\"repair\":{{\"rule\":\"NAME\"}}}}"
+                "cannot parse the event: {error}; send {{\"repair\":{{\"rule\":\"NAME\"}}}}"
             ))
         })
     }
@@ -109,9 +109,9 @@ impl<T: CopyTables> Copies<T> {
             Failure::Fatal(format!("there is no rule `{name}`; the rules are: {names}"))
         })?;
         let after = request.after.as_ref().map(|raw| json::item_from_str(raw.get()));
-        let mut after = after
-            .transpose()
-            .map_err(|error| Failure::Fatal(format!("cannot parse `after`: {error}")))?;
+        let mut after = after.transpose().map_err(|error| {
+            Failure::Fatal(format!("cannot parse `after` of the event: {error}"))
+        })?;
         let mut checked = SelfCheckReport { rules: 1, ..Default::default() };
         let (half, mut is_whole) = (deadline.half_way(), false);
         // The deadline bounds the loop, because each iteration makes one request.
@@ -123,7 +123,7 @@ impl<T: CopyTables> Copies<T> {
                     warn!(
                         reason,
                         rule = rule.name,
-                        "a page of copies could not be read; the repair must be resumed"
+                        "a page of copies could not be read; resume the repair with `after` of the response"
                     );
                     break;
                 }
@@ -227,7 +227,11 @@ impl<T: CopyTables> Copies<T> {
             let page = match deadline.limit(page).await {
                 Ok(page) => page,
                 Err(Failure::Retry(reason)) if !keys.is_empty() => {
-                    warn!(reason, rule = rule.name, "the sample is incomplete");
+                    warn!(
+                        reason,
+                        rule = rule.name,
+                        "the self-check read only a part of its sample of copies"
+                    );
                     report.postponed += 1;
                     break;
                 }
@@ -256,7 +260,11 @@ impl<T: CopyTables> Copies<T> {
             let keys = match self.sampled(rule, draw, deadline, &mut report).await {
                 Ok(keys) => keys,
                 Err(Failure::Retry(reason)) => {
-                    warn!(reason, rule = rule.name, "the sample could not be read");
+                    warn!(
+                        reason,
+                        rule = rule.name,
+                        "the self-check could not read its sample of copies"
+                    );
                     report.postponed += 1;
                     continue;
                 }

@@ -152,7 +152,7 @@ const MARKED_BYTES: usize = 8 * 1024 * 1024;
 type MarksOfOthers = BTreeMap<usize, Mark>;
 
 fn out_of_time() -> Failure {
-    Failure::Retry("out of time in this invocation".to_owned())
+    Failure::Retry("the time limit of this invocation was reached".to_owned())
 }
 
 impl<T: CopyTables> Copies<T> {

@@ -250,7 +250,7 @@ pub(super) async fn targets(
     for item in foreign_items::count(worker, task, foreign, tally).await? {
         let why = match Registers::from_item(item) {
             Ok(registers) if registers.is_tombstone() => {
-                "the item was written over a tombstone".to_owned()
+                "another writer put the item in place of a tombstone".to_owned()
             }
             // The item belongs to the other migration.
             Ok(_) => continue,
@@ -562,5 +562,5 @@ async fn take_mark_off(
 }
 
 pub(super) fn unknown(table: &str) -> Failure {
-    Failure::Fatal(format!("the key schema of `{table}` is unknown"))
+    Failure::Fatal(format!("the key schema of table `{table}` is unknown"))
 }

@@ -143,7 +143,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             TaskDecision::RemoveMarks => {}
             TaskDecision::CheckLater => {
                 return Ok(Some(
-                    "a switch is in progress, and a repair must not run at the same time".into(),
+                    "a cut-over or revert is in progress; the repair runs after it ends".into(),
                 ));
             }
             TaskDecision::Ignore => return Ok(None),

@@ -350,7 +350,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     }
 
     async fn plan(&self, migration: &str) -> Result<(Plan, String), Failure> {
-        let missing = || Failure::Fatal(format!("migration `{migration}` has no plan"));
+        let missing =
+            || Failure::Fatal(format!("the control table has no plan of migration `{migration}`"));
         let entry = self.control.get::<PlanEntry>(migration, PlanEntry::NAME).await?;
         let text = entry.ok_or_else(missing)?.plan;
         let plan = serde_json::from_str(&text).map_err(|error| {

@@ -247,7 +247,7 @@ impl EraseArguments {
         let (SelectedRows { rows, objects }, table) = (meant, self.table.name());
         if rows == 0 {
             return format!(
-                "all noncurrent versions of the objects of `{table}` in the bucket, permanently; no current row is left"
+                "all noncurrent versions of the objects of `{table}` in the bucket, permanently; no current row matches"
             );
         }
         let (rows, objects) = (counted(rows, "row", "rows"), counted(objects, "object", "objects"));

@@ -314,7 +314,9 @@ async fn write_ddl(
     key_columns: Vec<String>,
 ) -> Result<String> {
     let Some(first) = parts.first() else {
-        return Err(fatal!("the archive has no parts of the selected table"));
+        return Err(fatal!(
+            "the archive has no parts of the selected table; `weir archive ls` lists its tables"
+        ));
     };
     ddl::check_name(&first.table, &source.parts(None, None).await?)?;
     let union = Union::read(source, parts).await?;

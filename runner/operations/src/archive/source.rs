@@ -305,7 +305,7 @@ impl Source {
                 Err(error) => return Err(part.failed(error)),
             }
         }
-        Err(part.failed("its footer is malformed"))
+        Err(part.failed("the footer of the Parquet file is malformed"))
     }
 
     /// Opens a part, with all columns or with the existing columns of `columns`.
@@ -331,7 +331,7 @@ impl Source {
                 File::open(&part.name).map(Content::File).map_err(|error| part.failed(error))
             }
             Self::Bucket { .. } if part.bytes > OBJECT_BYTES_MAX => Err(part.failed(format!(
-                "it has {} bytes, more than the {OBJECT_BYTES_MAX} that are read over S3; read the files with --folder (`aws s3 sync` copies them), or with DuckDB",
+                "it has {} bytes, and at most {OBJECT_BYTES_MAX} can be read over S3; copy the files (`aws s3 sync`) and read them with --folder, or use DuckDB",
                 part.bytes
             ))),
             Self::Bucket { .. } => {
@@ -342,7 +342,7 @@ impl Source {
 
     async fn object(&self, part: &Part, range: Range<u64>) -> Result<Bytes> {
         let Self::Bucket { client, bucket, .. } = self else {
-            return Err(part.failed("it is a file, not an object"));
+            return Err(part.failed("it is a file, not an S3 object"));
         };
         let request = client.get_object().bucket(bucket).key(&part.name);
         let request =

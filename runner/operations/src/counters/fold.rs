@@ -209,7 +209,7 @@ impl Slots<'_> {
                 "this slot records the lines counted by `weir load --count-into`, and a move would let a repeated load count them twice; to move the slot anyway, add --forget-loads"
             )),
             Some(name) => Err(fatal!(
-                "a move would lose its attribute `{name}`; remove the attribute, or move the slot yourself"
+                "a move would lose the slot's attribute `{name}`; remove the attribute, or move the slot yourself"
             )),
             None => Ok(Slot { value, expiry }),
         }
@@ -484,8 +484,8 @@ mod tests {
             "slot `C#2` cannot be moved: only one of this slot and slot `C#0` expires",
             "slot `D#2` cannot be moved: only one of this slot and slot `D#0` expires",
             "slot `F#2` cannot be moved yet: slot `F#0` has expired",
-            "slot `G#2`: a move would lose its attribute `note`",
-            "slot `H#2`: a move would lose its attribute `until`",
+            "slot `G#2`: a move would lose the slot's attribute `note`",
+            "slot `H#2`: a move would lose the slot's attribute `until`",
         ]) {
             assert!(reason.starts_with(expected), "{reason}");
         }

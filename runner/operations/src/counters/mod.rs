@@ -323,7 +323,7 @@ fn show_folded(report: &fold::Report, output: Output) -> Exit {
     }
     let slots = counted(report.left, "slot was", "slots were");
     say(&format!(
-        "{slots} not moved: correct each slot that is listed with a reason, let clients vote into the lower slots only, then run `weir counters fold` again; the other slots received votes too fast"
+        "{slots} not moved: correct each slot that is listed with a reason; the other slots received votes too fast, so let clients vote into the lower slots only; then run `weir counters fold` again"
     ));
     Exit::Differences
 }

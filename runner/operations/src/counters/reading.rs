@@ -182,7 +182,7 @@ async fn at_one_moment(
 ) -> Result<BTreeMap<u32, Number>> {
     if slots.len() > TRANSACTION_OPERATIONS_MAX {
         return Err(fatal!(
-            "an exact read takes up to {TRANSACTION_OPERATIONS_MAX} slots, but there are {}; use --how fresh, or fold the slots (`weir counters fold`)",
+            "an exact read can read {TRANSACTION_OPERATIONS_MAX} slots, but the counter has {}; use --how fresh, or fold the slots (`weir counters fold`)",
             slots.len()
         ));
     }

@@ -112,7 +112,7 @@ impl<'p> VoteSender<'p> {
             if !again {
                 return Err(match what {
                     Addition::Unsent => fatal!(
-                        "the store cannot be reached: {reason}; start it, then use another --seed, because votes before the failure count"
+                        "the store cannot be reached: {reason}; start the store, then use another --seed, because the votes before the failure were counted"
                     ),
                     _ => fatal!("a vote was refused: {reason}"),
                 });

@@ -95,7 +95,7 @@ async fn change_head(
         match why_not_applied(&error) {
             NotApplied::Changed => return changed(place, from, to).await,
             why if attempts.after(why).await => {}
-            _ => return Err(Failure::from(&error).about("cannot write the head")),
+            _ => return Err(Failure::from(&error).about("cannot write the head of the set")),
         }
     }
 }

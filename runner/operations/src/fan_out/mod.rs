@@ -143,7 +143,7 @@ pub async fn run(
     stack: impl Fn() -> Result<Stack>,
 ) -> Result<Exit> {
     let setting = |variable: &str, flag: &str| {
-        let help = |reason: String| format!("{reason}\n  = help: or name it with {flag}");
+        let help = |reason: String| format!("{reason}\n  = help: or give the value with {flag}");
         stack().and_then(|stack| setting(&stack, variable)).map_err(|failure| failure.with(help))
     };
     let jobs_table = |flag: JobsFlag| {
@@ -254,7 +254,7 @@ mod tests {
         let said = check(None).await.unwrap_err().to_string();
         assert_eq!(
             said,
-            "there is no template\n  = help: or name it with --rules, for example --rules rules.yaml"
+            "there is no template\n  = help: or give the value with --rules, for example --rules rules.yaml"
         );
         let said = check(Some("nope.yaml")).await.unwrap_err().to_string();
         assert!(said.starts_with("cannot read `") && said.contains("nope.yaml`: "), "{said}");

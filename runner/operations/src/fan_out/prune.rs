@@ -70,7 +70,7 @@ pub(super) async fn run(
     );
     if open > 0 {
         let jobs = counted(open, "job of a deleted origin is", "jobs of deleted origins are");
-        say(&format!("{jobs} open, and therefore kept: see `weir fan-out jobs --open`"));
+        say(&format!("{jobs} open and not removed: see `weir fan-out jobs --open`"));
         return Ok(Exit::Differences);
     }
     Ok(Exit::Done)

@@ -125,8 +125,10 @@ async fn repair_rule(
             }
             if let Some(key) = &after {
                 let copies = counted(sums[0], "copy", "copies");
-                say(&format!("{rule}: {copies}, resume after {key}"));
-                interruption::reached(format!("{rule}: {copies}; resume with --after '{key}'"));
+                say(&format!("{rule}: {copies} checked so far, up to key {key}"));
+                interruption::reached(format!(
+                    "{rule}: {copies} checked; resume with --after '{key}'"
+                ));
             }
         }
         if answer.is_some() && after != before {

@@ -90,7 +90,7 @@ impl Report {
             format!("{}; nothing was written\n", counted(items, "item", "items"))
         } else {
             format!(
-                "{}, {}, {} already existing\n",
+                "{}, {}, {} existed already\n",
                 counted(items, "item", "items"),
                 counted(begun, "history begun", "histories begun"),
                 items - begun - left_out
@@ -201,7 +201,9 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
         }
         if !attempts.after(why).await {
             return Err(Failure::from(error).with(|reason| {
-                format!("cannot begin the history of {text}: {reason}; begun histories are kept; run the command again")
+                format!(
+                    "cannot begin the history of {text}: {reason}; run the command again to resume"
+                )
             }));
         }
     }
@@ -234,13 +236,13 @@ mod tests {
         assert!(report.is_whole());
         assert_eq!(
             report.text(Output::Table, false),
-            "3 items, 2 histories begun, 1 already existing\n"
+            "3 items, 2 histories begun, 1 existed already\n"
         );
         report.add(Outcome::LeftOut("a: it is too large".to_owned()));
         assert!(!report.is_whole());
         assert_eq!(
             report.text(Output::Table, false),
-            "4 items, 2 histories begun, 1 already existing\n1 item gets no history, for example:\n  a: it is too large\n"
+            "4 items, 2 histories begun, 1 existed already\n1 item gets no history, for example:\n  a: it is too large\n"
         );
         for number in 0..2 * NAMED_MAX {
             report.add(Outcome::LeftOut(number.to_string()));

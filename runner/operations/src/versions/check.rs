@@ -143,7 +143,10 @@ pub async fn run(place: &Place, grace_seconds: u64) -> Result<Report> {
     if report.is_clean() {
         return Ok(report);
     }
-    tracing::info!("{} differ; checking again in {grace_seconds} s", report.wrong.len());
+    let different = report.wrong.len();
+    tracing::info!(
+        "{different} histories differ from their items; checking again in {grace_seconds} s"
+    );
     let grace = Duration::from_secs(grace_seconds);
     tokio::time::sleep(grace).await;
     if report.wrong.len() > recheck::HISTORIES_MAX {

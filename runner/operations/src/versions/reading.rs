@@ -168,7 +168,8 @@ pub(super) async fn current_item(place: &Place, key: &Item) -> Result<Option<Ite
 fn entry_of(item: HashMap<String, SdkValue>) -> Result<Option<Entry>> {
     let item: Item = from_sdk_item(item)?;
     let text = |name: &str| item.get(name).and_then(AttributeValue::as_str).map(str::to_owned);
-    let key = text(ITEM_ATTRIBUTE).ok_or("an entry has no key `item`")?;
+    let key =
+        text(ITEM_ATTRIBUTE).ok_or("an item of the history table has no key attribute `item`")?;
     if !item.contains_key("stamp") {
         return Ok(None);
     }

@@ -472,7 +472,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
             let Some(number) = hour.compacted_number(&self.prefix, &entry.name) else { continue };
             let Some(object) = self.store.get(&entry.name).await? else {
                 return Err(Failure::Retry(format!(
-                    "compacted object `{}` was removed by another request",
+                    "another writer removed compacted object `{}` during the compaction",
                     entry.name
                 )));
             };

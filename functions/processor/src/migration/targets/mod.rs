@@ -99,7 +99,7 @@ impl Targets {
 
     pub(super) fn schema(&self, target: &Target) -> Result<&KeySchema, Failure> {
         self.schemas.get(&target.table).ok_or_else(|| {
-            Failure::Fatal(format!("the key schema of `{}` is unknown", target.table))
+            Failure::Fatal(format!("the key schema of table `{}` is unknown", target.table))
         })
     }
 

@@ -60,7 +60,7 @@ pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result
     let mut out = String::new();
     let comment = if matches!(engine, Engine::Pandas | Engine::Polars) { "#" } else { "--" };
     for note in conflicts.iter().filter_map(|column| column.conflict()) {
-        let _ = writeln!(out, "{comment} left out, its values are in _item: {note}");
+        let _ = writeln!(out, "{comment} column left out (`_item` has its values): {note}");
     }
     match engine {
         Engine::Athena => athena(&mut out, target, &agreed, union),
@@ -206,7 +206,7 @@ fn views(
     if target.key_columns.is_empty() {
         let _ = writeln!(
             out,
-            "-- {name}_latest needs the key: name its columns with --key-columns, or run the command in the folder of a running `weir up`"
+            "-- no view {name}_latest, because the table's key is unknown: name the key columns with --key-columns, or run the command in the folder of a running `weir up`"
         );
         return;
     }
@@ -351,7 +351,7 @@ my_t_archive = polars.scan_parquet(
             let text = text(engine, &target, &union).unwrap();
             let (note, statement) = text.split_once('\n').unwrap();
             assert!(
-                note.starts_with("# left out, its values are in _item: column `differs`"),
+                note.starts_with("# column left out (`_item` has its values): column `differs`"),
                 "{note}"
             );
             assert_eq!(statement, expected);

@@ -142,7 +142,9 @@ pub(super) async fn restore(
     progress: &ProgressBar,
 ) -> Result<Restored> {
     let Some(first) = parts.first() else {
-        return Err(fatal!("the archive has no parts of the selected table"));
+        return Err(fatal!(
+            "the archive has no parts of the selected table; `weir archive ls` lists its tables"
+        ));
     };
     let selection = Selection::read(conditions, arguments)?;
     let mut notes = Vec::new();
@@ -176,13 +178,13 @@ pub(super) async fn restore(
     progress.finish_and_clear();
     if let Some(name) = target.form.kept_ttl_attribute() {
         notes.push(format!(
-            "the TTL attribute `{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again once its time has passed",
+            "the TTL attribute `{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again once the time in it has passed",
             target.table
         ));
     }
     if counts.rows() == 0 {
         notes.push(
-            "no row of the archive is selected; `weir archive ls` and `get` show its content"
+            "no row of the archive is selected; `weir archive ls` and `weir archive get` show what it contains"
                 .to_owned(),
         );
     } else if arguments.dry_run {
@@ -281,7 +283,7 @@ async fn target(source: &Source, arguments: &RestoreArguments, archived: &str) -
             })?;
             if let Some(name) = form.kept_ttl_attribute() {
                 return Err(format!(
-                    "the TTL attribute `{name}` is part of the key, so a new time would change keys and merge items that differ only in it; remove --ttl"
+                    "the TTL attribute `{name}` is part of the key, so a new time would change keys and merge items that differ only in this attribute; remove --ttl"
                 ))
                 .context(doing);
             }
@@ -350,7 +352,7 @@ fn outcome(
 fn cannot_put(target: &Target, failure: Failure) -> Failure {
     failure.with(|reason| {
         format!(
-            "cannot put an item into `{}`: {reason}; items restored so far are kept; run the command again to resume",
+            "cannot put an item into `{}`: {reason}; items restored before this error stay in the table; run the command again to resume",
             target.table
         )
     })

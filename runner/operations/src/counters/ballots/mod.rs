@@ -39,7 +39,7 @@ const REPAIRED_SLOT: u32 = 0;
 
 /// The message for an item in the table of ballots that is not a ballot.
 const NO_BALLOT: &str =
-    "it is not a ballot: `counter`, `counted_in` or `points` is missing or invalid";
+    "the item is not a ballot: `counter`, `counted_in` or `points` is missing or invalid";
 
 /// A table of ballots, and the slots that count them.
 pub(crate) struct Ballots<'p> {
@@ -103,7 +103,7 @@ impl Sums {
         let added = add(&mut seen.ballots, ballot.points);
         // A counter with an empty name cannot be compared, because no reader finds its slots.
         let named = if ballot.counter.is_empty() {
-            Err(fatal!("its name is empty; withdraw these votes"))
+            Err(fatal!("the counter's name is empty; withdraw these votes"))
         } else {
             added
         };
@@ -386,7 +386,9 @@ impl Ballots<'_> {
             let may_repair = repair && !recount.is_unrepairable;
             let repaired = may_repair && self.repair(&counter, &seen).await?;
             let drifted = recount.drifted.len() + 1;
-            interruption::reached(format!("counters compared up to `{counter}`: {drifted} differ"));
+            interruption::reached(format!(
+                "counters compared up to `{counter}`: {drifted} differ from their ballots"
+            ));
             let CounterRead { ballots, slots, .. } = seen;
             recount.drifted.push(Drift { counter, ballots, slots, repaired });
         }
