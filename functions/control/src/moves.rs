@@ -58,8 +58,8 @@ pub enum Move {
         switch: Switch,
         /// The number of drained shards.
         shards: usize,
-        /// The time in seconds since 1970 after which functions apply records of the targets; only
-        /// after a cut-over.
+        /// The time in seconds since 1970 after which functions apply records of the targets; `Some`
+        /// only for a cut-over.
         back_since: Option<i64>,
         /// The wall-clock time of the switch, in seconds since 1970.
         switched_at: u64,
@@ -73,9 +73,9 @@ pub enum Move {
         /// The epoch of the route: its revision.
         epoch: u64,
     },
-    /// Every item has been changed back in place.
+    /// Every item has been restored to the old shape in place.
     RevertedInPlace {
-        /// The number of items that were changed back.
+        /// The number of items that were restored to the old shape.
         items: u64,
         /// The number of drained shards.
         shards: usize,
@@ -229,7 +229,7 @@ impl Move {
     }
 }
 
-/// Records the result of a comparison for a cut-over.
+/// Stores the result of a comparison for a cut-over in the state.
 fn note(state: &mut State, verified: Verified) {
     state.end_comparison(verified.run);
     state.verified = Some(verified);
@@ -252,7 +252,7 @@ fn count_of(number: u64, thing: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Returns every move, by its name in `testdata/moves.txt`.
+    /// Returns every move with its name in `testdata/moves.txt`.
     fn moves() -> Vec<(&'static str, Move)> {
         let (holder, fingerprint) = ("h".to_owned(), "f".to_owned());
         let claim = |switch, is_first| Move::Claim { switch, holder: holder.clone(), is_first };

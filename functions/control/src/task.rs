@@ -137,7 +137,7 @@ pub struct Task {
 /// The progress of a touch when it was restarted to remove marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
-    /// Whether the touch had read the segment to its end.
+    /// Whether the touch had read the complete segment.
     pub done: bool,
     /// The counts at that time, by name.
     #[serde(default)]
@@ -247,8 +247,8 @@ impl Task {
         (self.done, self.superseded) = (true, true);
     }
 
-    /// Records a failed attempt. `page` limits the next page. With `set_aside`, workers skip the
-    /// task until an operator resumes the migration.
+    /// Records a failed attempt. `page` limits the number of items in the next page. If `set_aside`
+    /// is true, workers skip the task until an operator resumes the migration.
     pub fn fail(&mut self, reason: &str, page: Option<u32>, set_aside: bool) {
         self.release();
         self.failing = Some(reason.chars().take(REASON_CHARACTERS_MAX).collect());
@@ -257,13 +257,13 @@ impl Task {
         self.aside = set_aside;
     }
 
-    /// Records a successful attempt, with the limit for the next page.
+    /// Records a successful attempt. `page` limits the number of items in the next page.
     pub fn succeed(&mut self, page: Option<u32>) {
         self.release();
         (self.failing, self.failed, self.aside, self.page) = (None, 0, false, page);
     }
 
-    /// Adds counts and samples.
+    /// Adds counts and samples of items to the task.
     pub fn add<'c>(
         &mut self,
         counts: impl IntoIterator<Item = (&'c str, u64)>,
@@ -289,7 +289,7 @@ impl Task {
         true
     }
 
-    /// Returns whether the segment was read to its end, not counting a restart to remove marks.
+    /// Returns whether the task has read the complete segment, not counting a restart to remove marks.
     #[must_use]
     pub fn is_copied(&self) -> bool {
         self.clears.as_ref().map_or(self.done, |copied| copied.done)

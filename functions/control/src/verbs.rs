@@ -1,5 +1,5 @@
-//! The answer to each verb of `weir migrate` in each phase, as one table. A refusal contains the
-//! reason and the command to run instead.
+//! The decision about each subcommand (verb) of `weir migrate` in each phase, as one table. A
+//! refusal contains the reason and the command to run instead.
 //!
 //! A command reads the phase, and looks up its verb and the phase in this table. The transaction
 //! that changes the phase is conditional on the same phases, so only one of two concurrent commands
@@ -8,7 +8,7 @@
 use rules::migration::Phase;
 use rules::migration::plan::Kind;
 
-/// A verb of `weir migrate` that changes the course of a migration.
+/// A subcommand of `weir migrate` that changes the course of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Starts a migration, or resumes its start.
@@ -31,21 +31,22 @@ pub enum Verb {
     Abort,
 }
 
-/// The answer to a verb.
+/// The decision about a subcommand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerbDecision {
-    /// The verb is carried out.
+    /// The subcommand is carried out.
     CarryOut,
-    /// Another command began the verb and did not finish it; this command continues the work.
+    /// An earlier command began this subcommand and did not finish; the new command continues its
+    /// work.
     TakeOver,
-    /// The verb was already carried out. Its last step is repeated, because the earlier command may
-    /// have died before that step.
+    /// The subcommand was already carried out. Its last step is repeated, because the earlier command
+    /// may have died before that step.
     AlreadyDone,
-    /// The verb is refused, for this reason.
+    /// The subcommand is refused, for this reason.
     Refused(String),
 }
 
-/// Returns the answer to a verb for a migration of this name, kind and phase.
+/// Returns the decision about a subcommand for a migration of this name, kind and phase.
 #[must_use]
 pub fn decide_verb(name: &str, kind: Kind, verb: Verb, phase: Phase) -> VerbDecision {
     let answer = match verb {
@@ -69,9 +70,9 @@ pub fn decide_verb(name: &str, kind: Kind, verb: Verb, phase: Phase) -> VerbDeci
 
 type PhaseDecision = Result<VerbDecision, &'static str>;
 
-/// The reason to refuse a verb for a migration that was never started.
+/// The reason to refuse a subcommand for a migration that was never started.
 const NOT_BEGUN: &str = "start it with `weir migrate start`";
-/// The reason to refuse a verb for a migration whose switch is committed but not finished.
+/// The reason to refuse a subcommand for a migration whose switch is committed but not finished.
 const FINISH_CUTOVER: &str =
     "the switch is committed but not finished: run `weir migrate cutover NAME` again";
 const FINISH_REVERT: &str =
@@ -117,7 +118,7 @@ fn pause(phase: Phase) -> PhaseDecision {
     }
 }
 
-/// Returns the answer to `resume` and `throttle`. Both are allowed after an abort or a revert,
+/// Returns the decision about `resume` and `throttle`. Both are allowed after an abort or a revert,
 /// because workers may still have marks to remove.
 fn adjust(phase: Phase) -> PhaseDecision {
     match phase {
@@ -127,7 +128,7 @@ fn adjust(phase: Phase) -> PhaseDecision {
     }
 }
 
-/// Returns the answer to `verify`. After a cut-over, `verify` compares the reverse direction.
+/// Returns the decision about `verify`. After a cut-over, `verify` compares the reverse direction.
 fn verify(kind: Kind, phase: Phase) -> PhaseDecision {
     match phase {
         Phase::Tailing | Phase::Ready => Ok(VerbDecision::CarryOut),
@@ -241,7 +242,8 @@ fn abort(phase: Phase) -> PhaseDecision {
     }
 }
 
-/// Returns the phases in which a verb is carried out, as the condition of its write.
+/// Returns the phases in which a subcommand is carried out. The write of the command is conditional
+/// on these phases.
 #[must_use]
 pub fn phases_of(kind: Kind, verb: Verb) -> Vec<Phase> {
     let is_carried_out =
@@ -277,7 +279,7 @@ mod tests {
         ("abort", Verb::Abort),
     ];
 
-    /// Returns the answers to all verbs in all phases for a kind, in the form of
+    /// Returns the decisions about all subcommands in all phases for a kind, in the form of
     /// `testdata/verbs.txt`.
     fn drawn(kind: Kind) -> String {
         let mut text = format!("{:<14}", "phase");

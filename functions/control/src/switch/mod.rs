@@ -21,7 +21,7 @@ pub struct Switch(Direction);
 pub struct SwitchFacts {
     /// The phase of the migration.
     pub phase: Phase,
-    /// Whether to check that functions follow the streams that the reverse direction needs.
+    /// Whether the switch checks that functions follow the streams that the reverse direction needs.
     pub asks_followers: bool,
 }
 
@@ -41,8 +41,8 @@ pub enum Step {
     CheckRecordTimes,
     /// Claim the migration, even if a command that died still holds it.
     Claim,
-    /// Set the direction that functions follow before the switch, because a command that died may
-    /// have changed it.
+    /// Make functions follow the direction from before the switch, because a command that died may
+    /// have changed the direction.
     Follow,
     /// Repeat the checks whose result may have changed.
     CheckAgain,
@@ -50,7 +50,8 @@ pub enum Step {
     BlockWriters,
     /// Prove that functions have applied every stream record.
     Drain,
-    /// Check again that every document can be assembled. Workers have tried all documents by now.
+    /// Check again that every document can be assembled. By this step, workers have tried to assemble
+    /// all documents.
     CheckDocumentsAgain,
     /// Make functions follow the other direction.
     FollowReverse,
@@ -101,7 +102,7 @@ pub enum End {
     NeedsCleaning,
 }
 
-/// The continuation after a step.
+/// What follows a step: another step or the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The next step.
@@ -110,7 +111,7 @@ pub enum Next {
     End(End),
 }
 
-/// The cause of a rollback, which determines the result of the switch.
+/// The outcome that caused a rollback. It determines the result of the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cause(Option<Outcome>);
 
@@ -126,7 +127,7 @@ impl Switch {
         self.0
     }
 
-    /// Returns the verb of the command, for messages to operators.
+    /// Returns the name of the subcommand of `weir migrate`, for messages to operators.
     #[must_use]
     pub fn verb(self) -> &'static str {
         match self.0 {

@@ -86,7 +86,7 @@ pub struct CompactionReport {
 }
 
 impl CompactionReport {
-    /// Records a folder that could not be listed. This run continues, and the next run lists the
+    /// Counts a folder that could not be listed. This run continues, and the next run lists the
     /// folder again.
     fn postpone(&mut self, what: &str, reason: &str) {
         warn!(what, reason, "a folder could not be listed; the next compaction retries it");
@@ -136,8 +136,8 @@ struct Compacted {
     replaced: Replaced,
 }
 
-/// The work that remains for one hour. The hour is listed once. When reading a part, creating an
-/// object or removing a part detects a concurrent change, the hour is listed again.
+/// The remaining work of one hour, from one listing of the hour. The hour is listed again only when
+/// reading a part, creating an object or removing a part detects a concurrent change.
 struct HourWork {
     /// The parts to compact, by minute and number.
     parts: VecDeque<Part>,
@@ -158,7 +158,7 @@ struct Chunk {
 }
 
 impl<O: ObjectMaintenance> Compactor<O> {
-    /// Compacts all hours, as far as the time allows.
+    /// Compacts all hours, until the time of the invocation runs out.
     ///
     /// # Errors
     /// When the archive's tables cannot be listed, the selected table does not exist, or an object
@@ -417,9 +417,9 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(ChunkOutcome::More)
     }
 
-    /// Returns the leftovers of an earlier run, and the parts to compact. A part whose number is
-    /// replaced may be a leftover, but its event ids are checked first: a part must not be removed
-    /// if it has rows that no compacted object has.
+    /// Returns the leftovers of an earlier run, and the parts to compact. A part may be a leftover if
+    /// a compacted object states that it replaces the part's number. Its event ids are checked
+    /// nevertheless: a part with a row that no compacted object has must not be removed.
     async fn divide(
         &self,
         parts: Vec<Part>,
@@ -552,8 +552,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(Some(opened))
     }
 
-    /// Returns whether all parts are unchanged. A missing part does not count as changed, because
-    /// the new object contains its rows.
+    /// Returns whether all parts are unchanged since they were read. A missing part does not count as
+    /// changed, because the new object contains its rows.
     async fn are_unchanged(&self, hour: &Hour, parts: &[ObjectEntry]) -> Result<bool, Failure> {
         let listing = self.store.list(&hour.parts_prefix(&self.prefix)).await?;
         let tags: BTreeMap<&str, &str> =

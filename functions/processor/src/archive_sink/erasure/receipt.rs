@@ -43,10 +43,10 @@ pub struct ErasureReceipt {
     pub erasures: Vec<Erasure>,
     /// Objects read; an object counts once per pass that read it.
     pub objects_read: usize,
-    /// Objects that contained such rows.
+    /// Objects that contained rows to erase.
     pub objects_replaced: usize,
-    /// Number of erased rows, including rows in lists. A receipt that an earlier version wrote lacks this
-    /// number, and names every row itself.
+    /// Number of erased rows, including rows in lists. A receipt of an earlier version of Weir lacks
+    /// this number, and names every row itself.
     #[serde(default)]
     pub rows: usize,
     /// Number of lists of objects and rows, which are numbered from 1.
@@ -96,9 +96,9 @@ pub struct Erasure {
 }
 
 impl ErasureReceipt {
-    /// Records that the erasure is complete. If no row was erased since the previous erasure, the receipt
-    /// keeps the earlier time. A receipt that an earlier version wrote without [`Self::erasures`] gets its
-    /// first entry here.
+    /// Records that the erasure is complete. If no row was erased since the previous erasure, the
+    /// receipt keeps the time of that erasure. A receipt of an earlier version of Weir has no
+    /// [`Self::erasures`], so this function adds the first entry.
     pub(super) fn note_erasure(&mut self, now_seconds: u64) {
         let known: usize = self.erasures.iter().map(|erasure| erasure.rows).sum();
         let rows = self.rows.saturating_sub(known);
@@ -152,7 +152,7 @@ pub struct ErasureSummary {
     pub rows: usize,
     /// Objects read; an object counts once per pass that read it.
     pub objects_read: usize,
-    /// Objects that contained such rows.
+    /// Objects that contained rows to erase.
     pub objects_replaced: usize,
     /// Noncurrent versions of the table's objects that were removed from a versioned bucket.
     pub earlier_contents_removed: usize,
@@ -268,8 +268,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
             objects: std::mem::take(&mut receipt.objects),
             event_ids: std::mem::take(&mut receipt.event_ids),
         };
-        // An existing list was written by a call that was interrupted before its receipt counted
-        // the list. It is overwritten.
+        // If the list exists already, a call wrote it and was interrupted before the receipt
+        // counted the list. This write replaces that list.
         self.write(&name, &Bytes::from(text(&list)?), &mut false).await?;
         receipt.lists += 1;
         Ok(())
