@@ -1,5 +1,5 @@
-//! Checks many copies at once: reads the data that determines their expected values in batches, and
-//! writes the copies that differ.
+//! Checks many copies together: reads the data that determines their expected values in batches,
+//! and writes the copies that differ from the expected values.
 //!
 //! A batch of new copies has few origins, so jobs, origins and copies are read 100 per request
 //! instead of one by one. A check is correct because of the order of its reads: job, then origin,
@@ -35,8 +35,8 @@ pub(super) const ROUND_COPIES: usize = 500;
 const ROUND_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum number of items per request while items may have the maximum size of 400 KB: 8 MB.
 const LARGE_AT_ONCE: usize = 20;
-/// Average size in bytes up to which items count as small. Small items are read with the maximum
-/// number per request.
+/// Average size in bytes up to which items count as small. A request reads the maximum number of
+/// small items.
 const SMALL_BYTES: usize = 8 * 1024;
 /// Minimum number of copies in a round, even if the tables are throttled. Smaller rounds would need
 /// more requests for each copy.
@@ -194,7 +194,8 @@ impl RoundReads<'_> {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Checks the copies that the records of a batch name. Adds one outcome per copy to `outcomes`.
+    /// Checks the copies whose keys are in the records of a batch. Adds one outcome per copy to
+    /// `outcomes`.
     pub(super) async fn look_at_named(
         &self,
         looks: BTreeMap<Copy, Joined<DeploymentHops>>,
@@ -269,7 +270,7 @@ impl<T: CopyTables> Copies<T> {
                     rest.extend(pending.extract_if(.., is_unread));
                     pending = self.settle_all(rule, pending, &seen, deadline, looked).await;
                     // The restarts are bounded by the number of copies, because each iteration
-                    // settles some.
+                    // completes the check of at least one copy.
                     if looked.len() > before && !rest.is_empty() {
                         attempts.restart();
                     }
@@ -290,7 +291,8 @@ impl<T: CopyTables> Copies<T> {
         looked.extend(pending.into_iter().map(|(key, failure)| (key, Err(failure))));
     }
 
-    /// Writes the copies that were read and differ. Returns the copies that must be checked again.
+    /// Writes the copies that were read and differ from their expected values. Returns the copies that
+    /// must be checked again.
     async fn settle_all(
         &self,
         rule: &CopyRule,
@@ -372,7 +374,8 @@ impl<T: CopyTables> Copies<T> {
         Ok(RoundReads { jobs, origins, before, after, nonce, arrivals, unread })
     }
 
-    /// Checks one copy with the data of the round, and writes it if it differs.
+    /// Checks one copy with the data of the round, and writes the copy if it differs from its expected
+    /// value.
     async fn check_and_write(
         &self,
         rule: &CopyRule,

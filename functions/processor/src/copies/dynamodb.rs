@@ -138,8 +138,8 @@ impl DynamoDbCopies {
         answer.item.map(from_sdk_item).transpose()
     }
 
-    /// Reads items by their keys as text. Stores only what `keep` returns for each item. `names`
-    /// are the table's key attributes.
+    /// Reads items by their keys in DynamoDB JSON. Keeps only the value that `keep` returns for each
+    /// item. `names` are the table's key attributes.
     async fn read<R: Send>(
         &self,
         (table, setting): (&str, &'static str),
@@ -253,7 +253,7 @@ fn sampled_part(items: u64, bytes: u64, draw: u64) -> SamplePart {
     SamplePart { part: ((draw.wrapping_mul(GOLDEN_SECTION) >> 32) * parts) >> 32, parts }
 }
 
-/// Returns the properties of a table that the rules check.
+/// Returns the properties of a table that must match the rules.
 fn shape_of(table: &TableDescription) -> TableShape {
     let view = table.stream_specification().and_then(|stream| stream.stream_view_type());
     let global = table.global_secondary_indexes().iter();
@@ -276,7 +276,7 @@ fn shape_of(table: &TableDescription) -> TableShape {
     }
 }
 
-/// Names and values of an expression, by placeholder.
+/// The names and values of a DynamoDB expression, by placeholder.
 #[derive(Default)]
 struct Expression {
     names: HashMap<String, String>,

@@ -38,7 +38,7 @@ struct State {
     indexed: Table,
     /// Keys of copies whose writes are refused.
     refused: BTreeSet<String>,
-    /// The number of origins read since copies were last read, and its maximum.
+    /// The number of origins read since copies were last read, and the maximum of this number so far.
     origins_at_once: (usize, usize),
     /// The maximum size in bytes of the complete copies that were in memory at the same time.
     copy_bytes_at_once: usize,
@@ -51,7 +51,7 @@ struct State {
 pub(crate) struct InMemoryCopies {
     state: Mutex<State>,
     requests: Unreliable,
-    /// Percentage of index pages that show the index as it was at the previous page.
+    /// Percentage of index pages that show the index as it was when the previous page was read.
     stale_pages: u64,
     /// The time that each write takes.
     write_time: Duration,
@@ -109,12 +109,12 @@ impl InMemoryCopies {
         Self { requests: Unreliable::new(seed, faults), stale_pages, ..Self::default() }
     }
 
-    /// Returns tables whose writes take this long.
+    /// Returns tables in which each write takes `write_time`.
     pub(crate) fn with_write_time(write_time: Duration) -> Self {
         Self { write_time, ..Self::default() }
     }
 
-    /// Returns tables whose index has this many copies in a page.
+    /// Returns tables whose index returns `copies` copies per page.
     pub(crate) fn with_pages_of(copies: usize) -> Self {
         Self { page_copies: Some(copies), ..Self::default() }
     }
@@ -169,7 +169,7 @@ impl InMemoryCopies {
         self.state.lock().unwrap().tables.get(table).cloned().unwrap_or_default()
     }
 
-    /// Takes the stream records written since the last call.
+    /// Returns the stream records written since the last call, and removes them.
     pub(crate) fn take_records(&self) -> Vec<LambdaRecord> {
         std::mem::take(&mut self.state.lock().unwrap().records)
     }

@@ -1,5 +1,5 @@
-//! The self-check: checks some copies of each rule, different ones in each run, and repairs those that
-//! differ.
+//! The self-check: checks a sample of the copies of each rule, a different sample in each run, and
+//! repairs the copies that differ from their origins.
 //!
 //! The self-check runs on a schedule. A repair request checks all copies of one rule instead, page by page
 //! until the deadline, and returns the key after which to resume. The self-check and the repair find copies
@@ -21,7 +21,8 @@ use crate::failure::Failure;
 /// Maximum number of copies in one sample. Parts differ in size, and a part ends only after the
 /// last item of a partition key.
 const SAMPLE_COPIES_MAX: usize = 400;
-/// Maximum number of pages of 1 MB in one sample: one page per hundred copies.
+/// Maximum number of pages of 1 MB in one sample: a page for each hundred of
+/// [`SAMPLE_COPIES_MAX`] copies.
 const SAMPLE_PAGES_MAX: usize = 4;
 
 /// The report of a run.
@@ -166,7 +167,7 @@ impl<T: CopyTables> Copies<T> {
                     Some(Err(Failure::Retry(_))) | None => postponed += 1,
                     // Copies after the first unchecked copy are not counted as checked, because
                     // the next run checks them again. Their repairs are counted, because the next
-                    // run does not repeat these.
+                    // run finds these copies correct.
                     Some(Ok(CheckOutcome::Written)) => checked.repaired += 1,
                     Some(Ok(CheckOutcome::Refused)) if postponed == 0 => checked.refused += 1,
                     Some(Ok(CheckOutcome::Refused | CheckOutcome::UpToDate)) => {}

@@ -38,18 +38,18 @@ impl Deadlines {
     }
 }
 
-/// How many copies of a job to process.
+/// The number of pages of a job to process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobExtent {
     /// One page, if the origin has few copies.
     OnePage,
-    /// All pages that the time allows.
+    /// All pages, until the deadline.
     AllPages,
 }
 
 impl JobExtent {
-    /// Returns how many copies to read in a page. For `OnePage`, this is the upper bound plus one, to
-    /// detect that there are more copies.
+    /// Returns how many copies to read in a page. For `OnePage`, this is one more than the maximum
+    /// number of copies that a batch writes immediately, to detect that there are more copies.
     fn page_copies(self) -> usize {
         match self {
             Self::OnePage => COPIES_AT_ONCE + 1,
@@ -101,9 +101,9 @@ impl JobInProgress {
 /// The outcome of writing some copies.
 #[derive(Debug, Default)]
 struct PageOutcome {
-    /// Number of copies whose guard held.
+    /// Number of copies whose write condition was true, so that they were written.
     written: u64,
-    /// Positions of the copies whose guard did not hold.
+    /// Positions of the copies whose write condition was false.
     passed_over: Vec<usize>,
     /// Number of refused copies.
     refused: u64,
@@ -263,7 +263,7 @@ impl<T: CopyTables> Copies<T> {
         let written = match (update, update.marking()) {
             (Update::Delete { mark }, Some(marking)) => {
                 let marked = self.write_all(rule, copies, &marking, times).await;
-                // A copy that was marked in time may be deleted until `finish`.
+                // A copy that was marked before `stop` may be deleted until `finish`.
                 let times = Deadlines { stop: times.finish, ..times };
                 self.delete_page((rule, origin, key), copies, mark, marked, times).await
             }
@@ -487,9 +487,9 @@ impl<T: CopyTables> Copies<T> {
         Err(trying.give_up())
     }
 
-    /// Writes some copies in one request. Copies whose outcome is unknown are written again by
-    /// separate requests. A failure does not stop the other writes, because each written copy is
-    /// progress.
+    /// Writes up to 25 copies in one request. Copies whose outcome is unknown are written again by
+    /// separate requests. A failure does not stop the writes of the other copies, because each written
+    /// copy is progress.
     async fn write_some(
         &self,
         rule: &CopyRule,

@@ -57,7 +57,7 @@ pub trait HistoryTable: Send + Sync {
     ) -> impl Future<Output = Result<PlanOutcome, Failure>> + Send;
 }
 
-/// The outcome of a plan.
+/// The outcome of writing a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanOutcome {
     /// The plan was applied.
@@ -68,9 +68,9 @@ pub enum PlanOutcome {
     TooLarge(String),
 }
 
-/// Maximum number of latest versions whose images are in memory: the versions that may have to move,
-/// and the version before them. Only the numbers of earlier versions are needed, and a history may
-/// have any length.
+/// Maximum number of latest versions whose images are in memory: the versions that may be
+/// renumbered, and the version before them. Of earlier versions only the numbers are loaded,
+/// because a history may have any length.
 const IMAGES_MAX: usize = RENUMBERED_MAX + 1;
 
 /// Upper bounds of one transaction.
@@ -109,9 +109,9 @@ pub struct Histories<T> {
 }
 
 impl<T: HistoryTable> Histories<T> {
-    /// Adds `changes` to the history of `item`. Returns how many changes were new. A change is
-    /// quarantined if it arrived too late, or if the table refuses it even in a separate write. The
-    /// history continues without this change.
+    /// Adds `changes` to the history of `item`. Returns how many of them the history did not contain
+    /// yet. A change is quarantined if it arrived too late, or if the table refuses it even in a
+    /// separate write. The history continues without a quarantined change.
     async fn join(
         &self,
         item: &str,
@@ -222,7 +222,7 @@ impl<T: HistoryTable> Histories<T> {
     }
 
     /// Loads the tail of a history: its last versions by number, beginning before the earliest
-    /// change. Versions that can no longer move have no images.
+    /// change. Versions that can no longer be renumbered are loaded without images.
     async fn load_tail(
         &self,
         item: &str,

@@ -56,7 +56,8 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// Returns whether a document was written; `None` if the caller must try again.
+    /// Makes one attempt to assemble a document. Returns whether a document was written; `None` if the
+    /// caller must try again.
     async fn assemble_once(
         &self,
         migration: &Migration,

@@ -55,7 +55,7 @@ pub(super) enum Repair {
 }
 
 impl Difference {
-    /// Returns a difference for an item that cannot be transformed.
+    /// Returns the difference, without a repair, for an item that cannot be transformed.
     pub(super) fn refused(text: String) -> Self {
         Self { kind: "refused", text, repair: None }
     }
@@ -122,8 +122,8 @@ pub(super) async fn recheck_mismatches<'l, S, D>(
     Ok(found)
 }
 
-/// Reads items again and leaves out missing items: the check of the targets finds the targets of a
-/// deleted item.
+/// Reads items again and returns those that still exist. The check of the targets finds the targets
+/// of a deleted item.
 pub(super) async fn reread(
     worker: &Worker<'_>,
     table: &str,
