@@ -70,7 +70,7 @@ pub(super) async fn lease(
 
 /// Runs `work` on a leased task, and renews the lease meanwhile. Returns the result of the work and
 /// the current task. Returns `None` if another worker has leased the task meanwhile, or the task
-/// has ended. Even then, the work runs to its end.
+/// has ended. Even then, the work runs to completion.
 ///
 /// # Errors
 /// When the lease could not be renewed before it expired.
@@ -176,8 +176,8 @@ mod tests {
         Task { leased_until: lease_end(), ..task("w", 4) }
     }
 
-    /// Returns the revision at the end of work that lasts for some renewals; `None` if the task was
-    /// lost. `decide` gives the table's answers.
+    /// Returns the revision of the task after work during which its lease is renewed; `None` if another
+    /// worker has leased the task or it has ended. `decide` gives the table's answers.
     async fn revision_after(
         renewals: u32,
         mut decide: impl FnMut(&str, &Value) -> (&'static str, Value),

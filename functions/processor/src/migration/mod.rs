@@ -166,8 +166,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     }
 
     /// Returns the migrations that may apply a batch of a source table, and the forward directions
-    /// of the migrations that run in reverse. If a migration cannot run, for example because a table
-    /// of its plan is missing, it fails only the batches of tables that it reads.
+    /// of the migrations that run in reverse. A migration that cannot run, for example because a table
+    /// of its plan is missing, blocks only the batches of tables that it reads.
     async fn followers(
         &self,
         batch: &[BatchRecord<'_>],
@@ -243,8 +243,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         self.control.put(&lag).await
     }
 
-    /// Records for operators which requests DynamoDB throttled. If this write fails, the batch
-    /// continues.
+    /// Records for operators which requests DynamoDB throttled. A failure to record this does not
+    /// affect the batch.
     async fn note_throttling(&self) {
         let untold = self.control.throttling.take_unreported();
         let Some(now) = self.control.now() else { return };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use control::Task;
 
-/// Maximum number of samples: enough to see the kind of problem.
+/// Maximum number of samples: enough for an operator to recognise the kind of problem.
 const SAMPLES_MAX: usize = 5;
 /// Maximum length of a sample in characters.
 const SAMPLE_CHARACTERS_MAX: usize = 500;
@@ -17,7 +17,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds to a count.
+    /// Adds `more` to the count `name`.
     pub(crate) fn count(&mut self, name: &'static str, more: usize) {
         *self.counts.entry(name).or_default() += more as u64;
     }

@@ -45,7 +45,7 @@ pub(super) const PAGE_ITEMS: u32 = 500;
 /// The number of concurrent writes for which a page has [`PAGE_ITEMS`] items. With fewer concurrent
 /// writes, a page has proportionally fewer items.
 const PAGE_WIDTH: u32 = 64;
-/// Attempts to read one page.
+/// The retry policy for reading one page.
 const PAGE_RETRY: RetryPolicy = RetryPolicy::CONTENDED;
 
 /// The context of a worker.
@@ -151,7 +151,7 @@ struct Slice {
     read: u64,
 }
 
-/// Returns the task with the progress of a slice and without a lease, for the next worker.
+/// Returns the task for the next worker: with the progress of a slice, and without a lease.
 fn given_back(mut task: Task, Slice { cursor, done, most, tally, .. }: &Slice) -> Task {
     task.succeed((*most < PAGE_ITEMS).then_some(*most));
     task.cursor = cursor.as_ref().map(item_to_string);
@@ -340,7 +340,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Returns the effects of an item; none if the item cannot be transformed.
+    /// Returns the effects of an item; an empty list if the item cannot be transformed.
     fn state(&self, task: &Task, item: &Item, tally: &mut Tally) -> Vec<Effect> {
         self.migration.backfill(&task.table, item).unwrap_or_else(|refusal| {
             let key = self.migration.source_item(&task.table, item);

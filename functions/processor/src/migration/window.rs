@@ -98,7 +98,7 @@ impl<'t> Window<'t> {
                 running.push(next);
             }
             let Some(outcome) = running.next().await else { return outcomes };
-            // A target that the deadline interrupted gives no information about throttling.
+            // The write of a target that the deadline interrupted does not show whether it was throttled.
             done += usize::from(outcome.result.is_ok());
             outcomes.push(outcome);
             // A batch adapts its concurrency after as many finished writes as may run concurrently.

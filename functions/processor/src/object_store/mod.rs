@@ -84,7 +84,8 @@ pub trait ObjectMaintenance: ObjectStore {
         content_type: &str,
     ) -> impl Future<Output = Result<ChangeOutcome, Failure>> + Send;
 
-    /// Removes an object if it still has the entity tag. Fails as `replace` does.
+    /// Removes an object if it still has the entity tag. A concurrent change is a
+    /// [`Failure::Retry`], as in [`Self::replace`].
     fn remove(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! The reconciler: reads every slot of every counter and repairs totals that differ.
+//! The reconciler: reads every slot of every counter and repairs totals that differ from the slots.
 //!
 //! The reconciler runs on a schedule. `rules::counters::reconcile` explains what a check may
 //! conclude, and why this agrees with stream records that are still in flight. Counters are found
@@ -46,7 +46,8 @@ pub struct ReconcileReport {
     pub counters: usize,
     /// Slot items read.
     pub slots: usize,
-    /// Slots whose value the total did not contain. Their records were lost or are still in flight.
+    /// Slots whose current value the total did not contain, because their records were lost or are
+    /// still in flight.
     pub drifted_slots: usize,
     /// Totals that were corrected.
     pub repaired_totals: usize,
@@ -68,7 +69,7 @@ pub struct ReconcileReport {
 }
 
 impl ReconcileReport {
-    /// Adds the report of some of the counters.
+    /// Adds the report of one group of counters.
     fn add(&mut self, part: &Self) {
         self.counters += part.counters;
         self.slots += part.slots;
@@ -129,7 +130,8 @@ struct CounterReads {
 }
 
 impl<S: Table, T: Table> Reconciler<S, T> {
-    /// Checks all counters, as far as the time allows. The starting point depends on the minute.
+    /// Checks all counters, or as many as the time until the deadline allows. The starting point depends
+    /// on the current minute.
     ///
     /// # Errors
     /// When the tables cannot be scanned at all, or no counter can be checked: the deployment is
@@ -167,7 +169,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         (SLOTS_AT_ONCE / GROUPS_AT_ONCE / slots).clamp(1, COUNTERS_AT_ONCE)
     }
 
-    /// Checks some counters if there is time. Returns the reason if the database refused a read or
+    /// Checks a group of counters if time remains. Returns the reason if the database refused a read or
     /// write; the report is then incomplete.
     async fn reconcile_in_time(
         &self,

@@ -44,7 +44,7 @@ pub enum Guard {
 pub enum WriteOutcome {
     /// The item was written.
     Written,
-    /// The guard did not hold; nothing was written.
+    /// The condition was false; nothing was written.
     GuardFailed,
 }
 
