@@ -141,7 +141,7 @@ impl<T: Table> Executor for Totals<T> {
                 largest => (SLOTS_READ_AT_ONCE / largest).clamp(1, BATCH_GET_KEYS_MAX),
             };
             let rest = counters.split_off(count.min(counters.len()));
-            // Only the decoded totals are kept, because items take several times the memory.
+            // Only the decoded totals are kept, because their items take several times as much memory.
             let items = self.load_items(counters).await?.into_iter();
             let totals = items.map(|(counter, item)| (counter, Total::from_item(&item)));
             found.inputs.extend(totals);

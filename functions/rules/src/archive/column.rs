@@ -313,7 +313,8 @@ impl Schema {
         Self { base: columns.len(), columns }
     }
 
-    /// Returns these columns, followed by the discovered columns sorted by name.
+    /// Returns a schema with the columns of this schema, followed by the discovered columns sorted by
+    /// name.
     pub(super) fn with_discovered(&self, discovered: Vec<Column>) -> Self {
         let mut columns = self.columns.clone();
         columns.extend(discovered);
@@ -356,7 +357,8 @@ impl Schema {
         (columns.len() <= max).then_some(Self { columns, base: self.base })
     }
 
-    /// Returns the position of each of these columns in `row`; `None` for an absent one.
+    /// Returns the position in `row` of each column of this schema; `None` for a column that `row`
+    /// lacks.
     #[must_use]
     pub fn places_in(&self, row: &Self) -> Vec<Option<usize>> {
         let place = |column: &Column| row.columns.iter().position(|c| c.name == column.name);

@@ -142,7 +142,7 @@ mod tests {
                 r#"{"a":{"M":{}},"b":{"L":[]},"c":{"SS":["x"]},"d":{"NS":["1"]},"e":{"BS":["AA=="]},"f":{"NULL":true}}"#,
                 "id=id:string | a_m=a:json | b_l=b:json | c_ss=c:json | d_ns=d:json | e_bs=e:json",
             ),
-            // These names differ only in case, or in characters that a column name does not have.
+            // These names differ only in case, or in characters that a column name cannot contain.
             (
                 "",
                 r#"{"name":{"S":"a"},"Name":{"S":"b"},"NAME":{"N":"1"}}"#,

@@ -24,8 +24,8 @@ pub struct KnownSchema(Mutex<VecDeque<CachedColumns>>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
     pub(super) schema: Arc<Schema>,
-    /// The positions of the columns' attributes in the first item. Most later items have the same
-    /// positions.
+    /// The positions of the columns' attributes in the item from which the columns were derived. Most
+    /// later items have the same positions.
     pub(super) places: Arc<[usize]>,
     pub(super) notes: Arc<[String]>,
 }

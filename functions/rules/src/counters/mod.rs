@@ -264,8 +264,8 @@ mod tests {
         for points in ["1e28", "-1e30", "0.0000001", "1e125"] {
             assert_eq!(room_for(number(points)), None, "{points}");
         }
-        // This is the change from the greatest vote to the least one. Only a slot with the greatest
-        // value has room for it.
+        // This is the change from the greatest vote to the least vote. After this change, only a slot
+        // that had the greatest value is still in the range of valid values.
         let most = number(VALUE_MAX);
         let (low, high) = room_for_change(number("-18e27")).unwrap();
         assert_eq!(high, most.checked_add(number("18e27")).unwrap());

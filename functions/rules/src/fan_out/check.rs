@@ -1,5 +1,5 @@
 //! The check of several rules together: duplicate names, attributes that two rules write, and rules that
-//! feed each other in a cycle.
+//! copy attributes in a cycle.
 //!
 //! `tables` checks the tables and indexes.
 

@@ -15,9 +15,10 @@
 //! **Why a copy is never deleted while its origin exists.** A worker deletes a copy in three steps.
 //! It writes a unique mark to the copy. It reads the origin. If the origin does not exist, it
 //! deletes the copy on the condition that the copy still has the mark. If the origin is created
-//! again before the read, the worker finds it. A copy that a client creates later lacks the mark. A
-//! worker knows only of its own mark that it was written before the worker read the origin. It
-//! therefore replaces the mark of another worker, see [`CopyRule::marked_for_deletion`].
+//! again before the read, the worker finds it. A copy that a client creates later lacks the mark.
+//! Only of its own mark does a worker know that the mark was written before the worker read the
+//! origin. The worker therefore replaces the mark of another worker, see
+//! [`CopyRule::marked_for_deletion`].
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -102,13 +103,15 @@ pub struct CopyReads<'s> {
 /// The result of a check of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckResult {
-    /// The copy holds the right values, or needs none.
+    /// The copy has the correct values, or no origin prescribes its values.
     UpToDate,
-    /// The copy is newer than the origin's state that was read; the copy must be checked again.
+    /// The copy has a later stamp than the state of its origin that was read, so the copy must be
+    /// checked again.
     CheckAgain,
     /// Write this update on the condition that the copy still has the mark that was read.
     Write(Update),
-    /// Write this mark on the same condition, then check the copy again.
+    /// Write this mark on the condition that the copy still has the mark that was read. Then check
+    /// the copy again.
     Mark(Update),
     /// The copy is wrong, but for this reason it must not be written.
     Refuse(String),
@@ -122,7 +125,7 @@ impl CopyRule {
         Some(Origin { rule: self.name.clone(), key: value_text(key) })
     }
 
-    /// Returns the values that copies of an origin hold.
+    /// Returns the values that the copies of an origin must have.
     #[must_use]
     pub fn values_of(&self, origin: &Item) -> BTreeMap<String, Option<AttributeValue>> {
         let pairs = self.attributes.iter();

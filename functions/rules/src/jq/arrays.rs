@@ -125,7 +125,7 @@ fn sort(keyed: &mut Vec<(Val, Val)>) {
     }
 }
 
-/// Flattens nested arrays, down to a depth.
+/// Flattens nested arrays down to `depth` levels; all levels if `depth` is `None`.
 pub(super) fn flatten(machine: &Machine, value: &Val, depth: Option<&Val>) -> Flow<Val> {
     let depth = match depth {
         None => None,

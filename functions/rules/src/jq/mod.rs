@@ -1,7 +1,7 @@
 //! jq programs over JSON values, without I/O and with bounded work.
 //!
 //! A program yields the same values as in jq 1.8, and fails if jq fails. Anything whose result
-//! could differ is refused. If the difference is visible in the program itself, the parser refuses
+//! could differ from jq's is refused. If the program itself shows the difference, the parser refuses
 //! the program. Otherwise, the evaluation refuses the value ([`Stop::Refused`]), and `try` does not
 //! catch the refusal. `docs/transforms.md` lists the refusals. `testdata/jq/` contains recorded
 //! results of jq itself, and `differential_tests` compares this module's results with them.
@@ -67,7 +67,7 @@ const TOKENS_OF_CALLER: usize = 60;
 /// The maximum stack size that one token of a program needs in a build without optimisation, in
 /// bytes.
 const STACK_OF_TOKEN: usize = 32 * 1024;
-/// The stack size for everything except the program's tokens, in bytes.
+/// The stack size in bytes that an evaluation needs in addition to the stack for the program's tokens.
 const STACK_OF_ALL: usize = 1024 * 1024;
 
 impl Program {

@@ -25,7 +25,7 @@ pub(crate) enum Num {
     Literal(Arc<Literal>),
 }
 
-/// A decimal number: `digits * 10^exponent`. Written trailing zeros are kept.
+/// A decimal number: `digits * 10^exponent`. Trailing zeros of the input are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Literal {
     is_negative: bool,

@@ -76,7 +76,7 @@ impl<'t, 'p> Parser<'t, 'p> {
         matches!(self.kind(), Kind::Sign(found) | Kind::Word(found) if *found == sign)
     }
 
-    /// Consumes a sign or keyword, if it is next.
+    /// Consumes a sign or keyword if it is the next token. Returns whether it was.
     fn skip(&mut self, sign: &str) -> bool {
         let is = self.is(sign);
         if is {

@@ -25,7 +25,7 @@ pub const MARK_GONE: &str = "gone";
 /// A member of the mark: the registers of the other source items, by source.
 pub const MARK_MORE: &str = "more";
 
-/// Returns whether, according to a mark, its source no longer has the target.
+/// Returns whether a mark states that its source no longer produces the target.
 pub(crate) fn is_gone(mark: &BTreeMap<String, AttributeValue>) -> bool {
     mark.get(MARK_GONE) == Some(&AttributeValue::Bool(true))
 }
@@ -40,7 +40,7 @@ pub fn unmarked(item: &Item) -> Item {
     item
 }
 
-/// Returns whether an item is a tombstone: according to its mark, no source has it, and it has no
+/// Returns whether an item is a tombstone: its mark states that no source produces it, and it has no
 /// attributes besides its key and mark. After an update by a writer, the item keeps the mark but is
 /// not a tombstone.
 #[must_use]
@@ -48,7 +48,8 @@ pub fn is_bare_tombstone(item: &Item, schema: &KeySchema) -> bool {
     is_bare_tombstone_of(item, |name| schema.contains(name))
 }
 
-/// Returns the same as [`is_bare_tombstone`], but needs only the names of the key attributes.
+/// Returns the same as [`is_bare_tombstone`], without a key schema. `is_key` returns whether a name
+/// is that of a key attribute.
 #[must_use]
 pub fn is_bare_tombstone_of(item: &Item, is_key: impl Fn(&str) -> bool) -> bool {
     let gone = item.get(MARK).and_then(AttributeValue::as_map).is_some_and(is_gone);

@@ -85,7 +85,7 @@ pub struct Target {
     /// The key of the item.
     pub key: PrimaryKey,
     /// Whether an existing item without a mark counts as written by the migration. This is true in the
-    /// reverse direction, because the source items existed before.
+    /// reverse direction, because the source items existed before the migration.
     pub adopts: bool,
 }
 
@@ -341,9 +341,9 @@ impl Migration {
         self.outputs(table, item).map(|targets| !targets.is_empty())
     }
 
-    /// Checks that a target has room for its mark. If one target of an item is too large, the item
-    /// counts as having no targets. The record of its next version therefore produces statements
-    /// about all targets again.
+    /// Checks that a target with its mark is not larger than an item may be. If one target of an item is
+    /// too large, the item counts as having no targets. The record of its next version therefore
+    /// produces statements about all targets again.
     fn check_size(
         &self,
         table: &str,
@@ -374,7 +374,7 @@ impl Migration {
             .map_or_else(String::new, |schema| item_to_string(&key.to_item(schema)))
     }
 
-    /// Returns an item of a source table as a source item.
+    /// Returns the identity (table and key) of an item of a source table.
     ///
     /// # Errors
     /// When the table is not a source, or the item has no key.
@@ -386,7 +386,7 @@ impl Migration {
         self.schemas.get(table).ok_or_else(|| format!("`{table}` is not part of the plan"))
     }
 
-    /// Returns the string form of [`Migration::source_item`].
+    /// Returns the result of [`Migration::source_item`] as a string.
     fn source_text(&self, table: &str, item: &Item) -> Result<String, String> {
         Ok(SourceItem::text(table, item, self.source_schema(table)?))
     }

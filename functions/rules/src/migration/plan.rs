@@ -54,8 +54,8 @@ impl Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backfill {
-    /// Workers read the items and write the targets. The written statements count as older than all
-    /// changes.
+    /// Workers read the items and write the targets. The statements of the backfill have a lower stamp
+    /// than every stream record.
     #[default]
     Scan,
     /// Workers put a mark on each item and remove it again, so that the stream has a record of each
@@ -95,7 +95,7 @@ pub struct Plan {
     #[serde(default = "settle_seconds", skip_serializing_if = "is_settle_seconds")]
     pub settle_seconds: u32,
     /// The timeout of the function in seconds, 1 to 900. Tombstones and marks are kept for at least this time
-    /// after the last switch, because an older invocation may still be running.
+    /// after the last switch, because an invocation from before the switch may still be running.
     #[serde(default = "function_seconds", skip_serializing_if = "is_function_seconds")]
     pub function_seconds: u32,
     /// The name of the route that the application reads; `None` for the migration's name.
@@ -188,7 +188,7 @@ pub enum Cut {
     Bytes(usize),
 }
 
-/// The target items that are made from one source item.
+/// The target items that are derived from one source item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// The table of the items.

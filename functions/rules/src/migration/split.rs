@@ -1,7 +1,7 @@
 //! Splitting: a document becomes a profile and parts in one partition, and is assembled from them again.
 //!
-//! A value that cannot become a part, such as an empty list or a value of a different type, stays in the
-//! profile. The assembly of a document's items therefore restores every document unchanged.
+//! A value that cannot become a part, such as an empty list or a value of a type that cannot be cut, stays
+//! in the profile. The assembly of a document's items therefore restores every document unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -145,7 +145,7 @@ impl Split {
     /// Assembles a document from items in the order of their sort keys; `None` if there is no profile.
     ///
     /// # Errors
-    /// When an item contains an attribute that has no place in the document.
+    /// When an item contains an attribute that does not belong to the document.
     pub(super) fn assemble(&self, items: &[Item]) -> Result<Option<Item>, String> {
         let Some(profile) = items.iter().find(|item| self.is_profile(item)) else {
             return match items.first() {
@@ -195,7 +195,7 @@ impl Split {
     }
 
     /// Returns the paths of parts that exist in some documents but are cut from no document, with
-    /// the types of their values. These values are empty or of a different type.
+    /// the types of their values. These values are empty or of a type that cannot be cut.
     pub(super) fn uncut(&self, documents: &[Item]) -> Vec<(String, BTreeSet<&'static str>)> {
         let uncut = self.parts.iter().filter_map(|part| {
             let values = documents.iter().filter_map(|document| value_at(document, &part.path));
