@@ -104,7 +104,7 @@ pub struct Version {
     /// time.
     pub expires_at: Option<u64>,
     /// The [`fingerprint`] of the item before the change. `None` for a created item, for a base, and for
-    /// a version of an earlier release.
+    /// a version that an earlier release of Weir wrote.
     pub previous_fingerprint: Option<u128>,
 }
 
@@ -175,7 +175,7 @@ pub enum UnknownVersion {
 /// number. A version without a time counts as created at the time of the previous version.
 ///
 /// # Errors
-/// The history begins after this time, or the version of this time may be missing.
+/// The history begins after this time, or the version that was current at this time may be missing.
 pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, UnknownVersion> {
     let is_until_then = |version: &Version| version.at_seconds.is_none_or(|at| at <= seconds);
     let those = versions.iter().take_while(|version| is_until_then(version)).count();

@@ -157,8 +157,8 @@ pub(super) fn check(
     check_items(&rule.migration, targets, table.iter().map(|(key, votes)| slot(*key, *votes)));
 }
 
-/// Checks the items that readers see. Each target has the item of the first source item that has the
-/// target.
+/// Checks the items that readers see. Each target must equal the item that the first of its source
+/// items produces.
 fn check_items(
     migration: &Migration,
     targets: &BTreeMap<Target, Item>,

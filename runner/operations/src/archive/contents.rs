@@ -29,7 +29,7 @@ const FOOTERS_MAX: u64 = 200;
 /// Maximum number of bytes of rows that are returned. A row may have 400 KB.
 const ROW_BYTES_MAX: usize = 2 << 20;
 
-/// The place of an archive.
+/// The location of an archive.
 #[derive(Clone, Debug, Default)]
 pub struct ArchivePlace {
     /// The S3 endpoint.

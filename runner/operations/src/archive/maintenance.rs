@@ -91,7 +91,7 @@ pub(super) async fn compact(arguments: &CompactArguments, output: &mut Output<'_
     Ok(Exit::Differences)
 }
 
-/// Describes the remaining work of a compaction; `None` if it is complete.
+/// Describes the remaining work of a compaction; `None` if the compaction is complete.
 fn left_by(answer: &str) -> Option<String> {
     let answer: Value = serde_json::from_str(answer).unwrap_or_default();
     let report = answer.get("compacted")?;
@@ -106,8 +106,8 @@ fn left_by(answer: &str) -> Option<String> {
     (!left.is_empty()).then(|| format!("{}; run `weir archive compact` again", left.join(", and ")))
 }
 
-/// Returns the number of erased rows in a receipt. Receipts of older versions list the event ids
-/// instead of a number. A purge may read such a receipt long after the erasure.
+/// Returns the number of erased rows in a receipt. Receipts of earlier versions of Weir list the
+/// event ids instead of a number. A purge may read such a receipt long after the erasure.
 pub(crate) fn rows_erased(receipt: &Value) -> u64 {
     let named = || receipt.get("eventIds").and_then(Value::as_array).map_or(0, Vec::len);
     receipt.get("rows").and_then(Value::as_u64).unwrap_or_else(|| named() as u64)

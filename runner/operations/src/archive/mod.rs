@@ -1,7 +1,7 @@
 //! `weir archive`: reads the archive for operators and analysts.
 //!
-//! Its verbs list the archive, find the versions of a key, write DDL, compare the archive with the
-//! stream, and restore items into a table. Only the function `archive-maintenance` changes the
+//! Its subcommands list the archive, find the versions of a key, write DDL, compare the archive with
+//! the stream, and restore items into a table. Only the function `archive-maintenance` changes the
 //! archive; `compact` and `erase` invoke this function.
 
 mod answer;
@@ -127,7 +127,7 @@ enum ArchiveVerb {
     Erase(EraseArguments),
 }
 
-/// Runs a verb. Data goes to `writer`. Lists are written in `format`, rows always as NDJSON.
+/// Runs a subcommand. Data goes to `writer`. Lists are written in `format`, rows always as NDJSON.
 ///
 /// # Errors
 /// When the archive cannot be read or written; the message states what to do.
@@ -197,7 +197,7 @@ async fn carry_out(
             output.line(&text.await?)?;
         }
         ArchiveVerb::Restore(arguments) => return restored(source, &arguments, output).await,
-        // `run` has handled these verbs, which need no existing archive.
+        // `run` has handled these subcommands, which need no existing archive.
         ArchiveVerb::Compact(_) | ArchiveVerb::Erase(_) | ArchiveVerb::Check { .. } => {}
     }
     Ok(Exit::Done)
@@ -386,6 +386,6 @@ async fn known_key_columns(source: &Source, table: &str, union: &Union) -> Vec<S
         };
         union.columns.iter().find(of_path).map(|column| column.name.clone())
     };
-    // With only half of the key, the view would show one version for many items.
+    // With only one of two key attributes, the view would show one version for many items.
     key.iter().map(column_of).collect::<Option<_>>().unwrap_or_default()
 }

@@ -1,8 +1,8 @@
 //! `weir archive ddl`: writes the table and views for a query engine, or the statement for a Python library,
 //! from the schemas of the parts.
 //!
-//! A column whose type differs between parts is left out. A note in the DDL lists the differing
-//! parts; the values are still in `_item`. This module only writes text.
+//! A column whose type differs between parts is left out. A comment in the DDL lists the types and
+//! the parts; the values are still in `_item`. This module only writes text.
 
 mod python;
 
@@ -73,7 +73,8 @@ pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result
 }
 
 /// Checks that no other table of the archive gets the same name in the engine. A table whose name
-/// is valid without a change keeps its name; only the other table is an error.
+/// is valid in the engine without a change keeps its name; only the table with the changed name is
+/// an error.
 ///
 /// # Errors
 /// When another table has the same name in the engine.
@@ -358,7 +359,8 @@ my_t_archive = polars.scan_parquet(
         }
     }
 
-    /// With the same name, the view would compare the table's own column with 1.
+    /// If the table had a column with the name of the view's row number, the view would compare the
+    /// table's column with 1.
     #[test]
     fn the_views_own_columns_have_names_that_the_table_has_not() {
         let of = |names: &[&str]| Union {
