@@ -39,7 +39,7 @@ const FOOTER_READS_MAX: usize = 3;
 /// Maximum depth of folders. The layout of an archive has fewer levels.
 const DEPTH_MAX: usize = 32;
 
-/// The place of the archive's parts.
+/// The location of the archive's parts.
 #[derive(Debug)]
 pub(super) enum Source {
     /// All Parquet files below a folder.

@@ -1,4 +1,4 @@
-//! Tests of the verbs on small Parquet files in the archive's layout, as tables of cases.
+//! Tests of the subcommands on small Parquet files in the archive's layout, as tables of cases.
 
 use std::fs::{self, File};
 use std::path::Path;

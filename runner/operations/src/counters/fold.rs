@@ -43,7 +43,7 @@ const LEFT_NAMED_MAX: usize = 10;
 pub(super) struct Report {
     pub(super) folded: u64,
     pub(super) left: u64,
-    /// The first slots that were not moved, and the reasons.
+    /// The first slots that were not moved, each with the reason.
     pub(super) left_named: Vec<String>,
 }
 
@@ -387,7 +387,7 @@ fn refusal(
         }
     }
     let target_item = addition.item().cloned().and_then(|item| from_sdk_item(item).ok());
-    // A target that was deleted in the meantime has room.
+    // A target that was deleted in the meantime can take any valid value.
     let has_room = target_item.is_none_or(|item| match item.get(name) {
         None => true,
         Some(AttributeValue::N(value)) => (low..=high).contains(value),

@@ -1,7 +1,7 @@
 //! `weir counters`: reads counters, folds their slots, casts and recounts changeable votes, and generates
 //! votes.
 //!
-//! The verb works on any DynamoDB endpoint. `rules::counters` defines slots and totals.
+//! The subcommand works on any DynamoDB endpoint. `rules::counters` defines slots and totals.
 
 mod absent;
 mod ballots;
@@ -166,7 +166,7 @@ impl Place {
     }
 }
 
-/// Runs the verb. If there is a template, it provides the values that no flag sets.
+/// Runs the subcommand. If there is a template, the template provides the values that no flag sets.
 ///
 /// # Errors
 /// When a table cannot be read or written; the message states what to do.

@@ -36,7 +36,7 @@ pub(super) struct Reading {
     pub(super) as_of: Option<String>,
     /// True if a total item was read and exists.
     pub(super) has_total: bool,
-    /// The total item's `total`, if it differs from the sum of the item's slots.
+    /// The attribute `total` of the total item, if it differs from the sum of the item's slots.
     pub(super) otherwise: Option<String>,
 }
 
@@ -132,7 +132,7 @@ struct Flags<'t> {
 }
 
 impl Flags<'_> {
-    /// Returns the failure of a request with the advice.
+    /// Returns the failure of a request, with the advice of [`Self::advice`].
     fn advise<E>(&self, error: SdkError<E>) -> Failure
     where
         E: std::error::Error + ProvideErrorMetadata + 'static,

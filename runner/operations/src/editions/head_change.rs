@@ -32,8 +32,8 @@ pub(super) async fn publish(place: &Place, number: u64) -> Result<HeadChange> {
     change_head(place, head, head.published(&edition)).await
 }
 
-/// Makes the edition `to` current, or the previous edition if `to` is `None`. With `from`, changes
-/// the head only if `from` is current.
+/// Makes the edition `to` current, or the previous edition if `to` is `None`. If `from` is given,
+/// changes the head only if the edition `from` is current.
 pub(super) async fn roll_back(
     place: &Place,
     from: Option<u64>,

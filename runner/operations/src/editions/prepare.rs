@@ -56,7 +56,7 @@ pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<E
     let head = reading::head(place).await?;
     let keys = keys(place, arguments, head.current).await?;
     // The number of the current edition is read before any item. If another edition becomes
-    // current later, its items do not get into the new edition.
+    // current later, the new edition does not contain that edition's items.
     let edition = begin(place, keys, head.current).await?;
     match fill(place, arguments, &edition, head.current).await {
         Ok(digest) => finish(place, edition, digest).await,
@@ -219,7 +219,7 @@ fn item_of_command(line: &str) -> Result<Item> {
     })
 }
 
-/// Sends items to the writer, one per line.
+/// Parses lines, each with one item, and sends the items to the writer.
 async fn send_lines(
     text: impl tokio::io::AsyncBufRead + Unpin,
     place: &str,

@@ -1,4 +1,4 @@
-//! Reads editions: the head once, then items of the edition that it names.
+//! Reads editions: the head once, then items of the edition that the head names.
 //!
 //! An application can read in the same way. The items of a ready edition never change, so a reader
 //! sees one consistent edition even while other editions are published. Only a reader whose edition

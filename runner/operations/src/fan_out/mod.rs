@@ -31,7 +31,7 @@ pub struct FanOutArguments {
     verb: FanOutVerb,
 }
 
-/// The endpoint flag of a verb.
+/// The endpoint flag of a subcommand.
 #[derive(Clone, Debug, Args)]
 struct EndpointFlag {
     /// The DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
@@ -133,7 +133,7 @@ impl FanOutArguments {
     }
 }
 
-/// Runs the verb. The template provides the values that no flag sets.
+/// Runs the subcommand. The template provides the values that no flag sets.
 ///
 /// # Errors
 /// When the rules or a table cannot be read, or the function fails; the message states what to do.
@@ -180,7 +180,7 @@ pub async fn run(
         }
         FanOutVerb::Jobs { open, rule, table, endpoint } => {
             let client = client(endpoint)?;
-            // Without a template, the rules are those that have jobs.
+            // Without a template, only rules that have jobs are known.
             let declared = rules_text(&RulesFlag { rules: None });
             let declared = declared.and_then(|(text, place)| parse(&text, &place));
             let names: Vec<String> =

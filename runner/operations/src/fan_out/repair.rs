@@ -95,7 +95,7 @@ async fn repair_rule(
     mut after: Option<Value>,
 ) -> ([u64; 4], Result<()>) {
     let (mut sums, mut stalls, mut has_answered) = ([0u64; 4], 0, false);
-    // The loop ends, because only [`STALLS_MAX`] consecutive responses may be without progress.
+    // The loop ends, because it stops after `STALLS_MAX` consecutive responses without progress.
     loop {
         let event = json!({"repair": {"rule": rule, "after": after}}).to_string();
         let answer = match asked(running, function, event).await {

@@ -1,6 +1,6 @@
-//! `weir versions backfill`: gives every item of a table without a history its first version.
+//! `weir versions backfill`: writes the first version of every item of a table that has no history.
 //!
-//! The verb is idempotent, because existing histories are never changed. It may run concurrently with the
+//! The command is idempotent, because it never changes existing histories. It may run concurrently with the
 //! function, or be interrupted and run again. The first version is a base: the item as it was read. The first
 //! change in the stream contains the previous item, which then becomes the base.
 //!
@@ -41,7 +41,7 @@ pub(super) struct Report {
     begun: u64,
     /// Number of items that do not fit into a version and were left out.
     left_out: u64,
-    /// Some of the left-out items, with their reasons.
+    /// The first left-out items, each with the reason.
     named: Vec<String>,
 }
 
@@ -108,8 +108,8 @@ impl Report {
 /// Scans the table, and begins the missing histories.
 ///
 /// # Errors
-/// When a table cannot be read or written. Histories that were already begun are kept; run the
-/// backfill again to resume.
+/// When a table cannot be read or written. Histories that were already begun remain; the same
+/// command resumes the backfill.
 pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report> {
     // If the table of histories is missing, this check fails before a page of items is read.
     let histories = place.client.describe_table().table_name(&place.history).send().await;

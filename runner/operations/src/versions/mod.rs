@@ -1,7 +1,7 @@
 //! `weir versions`: shows, compares, restores, backfills and checks the histories that the function
 //! `versions` writes.
 //!
-//! The verb works on any DynamoDB endpoint. `rules::versions` defines versions.
+//! The subcommand works on any DynamoDB endpoint. `rules::versions` defines versions.
 
 mod absent;
 mod backfill;
@@ -136,7 +136,7 @@ impl Place {
     }
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// When a table cannot be read or written, or the request is refused; the message states what to do.

@@ -170,8 +170,8 @@ mod tests {
             expires_at: None,
             previous_fingerprint: None,
         };
-        // An ended migration and the fan-out have marked the older item. A running migration has
-        // touched the current item.
+        // An ended migration and the fan-out have marked the item of the earlier version. A running
+        // migration has touched the current item.
         let origin = r#"{"S":"o"}"#.to_owned();
         let from = Mark { origin, stamp: Stamp::lowest(), hops: 1 }.text();
         let older = film(2013).with(TOUCH, "old").with(&mark_attribute("r"), from);

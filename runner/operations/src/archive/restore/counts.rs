@@ -21,7 +21,7 @@ pub(super) struct Counts {
     /// Number of restored rows that replaced the item of an older row, or a tombstone.
     replaced: AtomicU64,
     kept: AtomicU64,
-    /// Number of kept items that another writer wrote or changed.
+    /// Number of rows that were not put, because another writer wrote or changed the table's item.
     written: AtomicU64,
     skipped: AtomicU64,
     /// Rows of a migration's tombstones (markers of deleted items), which are not items.
@@ -36,7 +36,7 @@ impl Counts {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// Counts one more selected row.
+    /// Counts a row that the selection contains.
     pub(super) fn selected(&self) {
         add_one(&self.rows);
     }

@@ -73,12 +73,12 @@ pub(super) async fn check(
 
 /// The selected items that were deleted before the current table was created.
 enum DeletedBefore {
-    /// All selected items have the key.
+    /// All selected items have the key of the target table.
     All,
-    /// All items with the key match this condition, which excludes the later items. Later items may
-    /// be merged.
+    /// All items with the key of the target table match this condition. It excludes items that were
+    /// deleted later, because these items may be merged.
     UpTo(String),
-    /// No selected item has the key.
+    /// No selected item has the key of the target table.
     None,
 }
 

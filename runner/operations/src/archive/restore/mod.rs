@@ -59,7 +59,7 @@ const PUTS_AT_ONCE: usize = 32;
 pub(super) struct RestoreArguments {
     #[command(flatten)]
     pub table: TableArgument,
-    /// Restore into this table instead
+    /// The table into which to restore [default: TABLE]
     #[arg(long, value_name = "TABLE")]
     into: Option<String>,
     /// Assert that the key of the --into table has every attribute of the archived items' key;
@@ -132,8 +132,8 @@ pub(super) struct Restored {
 /// Restores the selected rows, and prints nothing. `progress` counts the bytes of the parts.
 ///
 /// # Errors
-/// When a part cannot be read, or an item cannot be written. Items that were already restored are
-/// kept; run the same command again to resume.
+/// When a part cannot be read, or an item cannot be written. Items that were already restored stay
+/// in the table; the same command resumes the restore.
 pub(super) async fn restore(
     source: &Source,
     parts: &[Part],
@@ -318,7 +318,7 @@ async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<Pu
     outcome(target, request.send().await)
 }
 
-/// Returns why an item with so many attributes cannot be replaced.
+/// Returns why an item with this number of attributes cannot be replaced.
 fn too_many(attributes: usize) -> String {
     format!(
         "the table's item was restored from an older row, and its {attributes} attributes are too many for the condition of a replacement; delete the item and run the restore again"

@@ -38,7 +38,7 @@ pub(super) fn selected<'a>(
     }))
 }
 
-/// Returns the position of a row in time, as a string that sorts by time. The order is right even
+/// Returns the position of a row in time, as a string that sorts by time. The order is correct even
 /// across streams, because a stream's label is a time.
 pub(super) fn stamp_of(row: &Row) -> String {
     let label = row.text("_stream_arn").rsplit('/').next().unwrap_or_default();

@@ -34,7 +34,8 @@ use client::interruption;
 use client::output::say;
 use client::sdk_error::error_text;
 
-/// The slot to which a repair adds the difference. It exists for every number of slots.
+/// The slot to which a repair adds the difference. Every counter has slot 0, whatever its number of
+/// slots is.
 const REPAIRED_SLOT: u32 = 0;
 
 /// The message for an item in the table of ballots that is not a ballot.
@@ -160,7 +161,8 @@ impl Sums {
         }
     }
 
-    /// Returns the counters whose sums differ, without the counters that cannot be summed.
+    /// Returns the counters whose ballots and slots have different sums, without the counters that
+    /// cannot be summed.
     fn differing(mut self) -> BTreeMap<String, CounterRead> {
         self.seen.retain(|counter, seen| {
             seen.ballots != seen.slots && !self.unreadable.contains_key(counter)
@@ -169,7 +171,8 @@ impl Sums {
     }
 }
 
-/// Returns true if the recount covers the counter: its name begins with `prefix`.
+/// Returns true if the recount covers the counter: there is no prefix, or the counter's name begins
+/// with `prefix`.
 fn is_meant(counter: &str, prefix: Option<&str>) -> bool {
     prefix.is_none_or(|prefix| counter.starts_with(prefix))
 }
@@ -519,8 +522,8 @@ impl Ballots<'_> {
     }
 }
 
-/// Returns the slot that has no room for the points, if the transaction was cancelled for this
-/// reason. The first item of the transaction is the ballot, which a concurrent write may have
+/// Returns the slot whose value would leave the valid range, if the transaction was cancelled for
+/// this reason. The first item of the transaction is the ballot, which a concurrent write may have
 /// changed; the other items are slots.
 fn slot_without_room<'s>(
     error: &SdkError<TransactWriteItemsError>,
