@@ -58,8 +58,8 @@ pub enum Move {
         switch: Switch,
         /// The number of drained shards.
         shards: usize,
-        /// The time in seconds since 1970 after which functions apply records of the targets; `Some`
-        /// only for a cut-over.
+        /// The time in seconds since 1970 after which functions apply records of the targets;
+        /// `Some` only for a cut-over.
         back_since: Option<i64>,
         /// The wall-clock time of the switch, in seconds since 1970.
         switched_at: u64,
@@ -146,7 +146,8 @@ impl Move {
         })
     }
 
-    /// Applies the move to a state. The caller checks with [`crate::Expect`] that the move may begin.
+    /// Applies the move to a state. The caller checks with [`crate::Expect`] that the move may
+    /// begin.
     pub fn apply(&self, state: &mut State) {
         state.phase = self.to().unwrap_or(state.phase);
         match self {

@@ -130,13 +130,15 @@ impl State {
         self.verified.map_or(0, |verified| verified.at)
     }
 
-    /// Returns the number of seconds from the beginning of the last comparison for a cut-over to `now`.
+    /// Returns the number of seconds from the beginning of the last comparison for a cut-over to
+    /// `now`.
     #[must_use]
     pub fn comparison_age(&self, now: i64) -> i64 {
         now.saturating_sub(self.verified_at())
     }
 
-    /// Returns the time up to which all writes to the targets are known to be applied to the sources.
+    /// Returns the time up to which all writes to the targets are known to be applied to the
+    /// sources.
     #[must_use]
     pub fn reverse_known_until(&self) -> i64 {
         self.back_since.max(self.back_at)

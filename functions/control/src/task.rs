@@ -17,8 +17,8 @@ pub const BACKFILL_RUN: u64 = 0;
 const SAMPLES_MAX: usize = 5;
 /// The maximum length of a reason in characters, because a reason may contain a server's response.
 const REASON_CHARACTERS_MAX: usize = 500;
-/// The maximum duration of an invocation in milliseconds. Source: AWS Lambda developer guide, "Lambda
-/// quotas".
+/// The maximum duration of an invocation in milliseconds. Source: AWS Lambda developer guide,
+/// "Lambda quotas".
 const INVOCATION_MS_MAX: u64 = 900_000;
 
 /// The work of a task on its segment.
@@ -56,8 +56,8 @@ impl Work {
         matches!(self, Self::CheckSource | Self::CheckTarget)
     }
 
-    /// Returns whether the rate of the migration limits the work. Comparisons and the work that ends a
-    /// migration have no limit, because an operator waits for them.
+    /// Returns whether the rate of the migration limits the work. Comparisons and the work that
+    /// ends a migration have no limit, because an operator waits for them.
     #[must_use]
     pub fn has_rate(self) -> bool {
         matches!(self, Self::Backfill | Self::Touch)
@@ -217,8 +217,8 @@ impl Task {
         !self.done && !self.aside && self.owner.is_none()
     }
 
-    /// Returns whether a worker may still work on the task. A worker whose lease has expired continues
-    /// until its slice or its invocation ends.
+    /// Returns whether a worker may still work on the task. A worker whose lease has expired
+    /// continues until its slice or its invocation ends.
     #[must_use]
     pub fn may_be_in_progress(&self, now_ms: u64) -> bool {
         self.owner.is_some() && now_ms < self.leased_until.saturating_add(INVOCATION_MS_MAX)
@@ -289,7 +289,8 @@ impl Task {
         true
     }
 
-    /// Returns whether the task has read the complete segment, not counting a restart to remove marks.
+    /// Returns whether the task has read the complete segment, not counting a restart to remove
+    /// marks.
     #[must_use]
     pub fn is_copied(&self) -> bool {
         self.clears.as_ref().map_or(self.done, |copied| copied.done)

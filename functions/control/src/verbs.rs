@@ -39,8 +39,8 @@ pub enum VerbDecision {
     /// An earlier command began this subcommand and did not finish; the new command continues its
     /// work.
     TakeOver,
-    /// The subcommand was already carried out. Its last step is repeated, because the earlier command
-    /// may have died before that step.
+    /// The subcommand was already carried out. Its last step is repeated, because the earlier
+    /// command may have died before that step.
     AlreadyDone,
     /// The subcommand is refused, for this reason.
     Refused(String),

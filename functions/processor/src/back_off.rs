@@ -1,8 +1,8 @@
 //! Back-off: how often an operation is retried within one invocation, and the waits between the
 //! attempts.
 //!
-//! The module is independent of the operation. Waits have full jitter, so that writers that collided do
-//! not collide again (AWS Architecture Blog, "Exponential Backoff And Jitter").
+//! The module is independent of the operation. Waits have full jitter, so that writers that
+//! collided do not collide again (AWS Architecture Blog, "Exponential Backoff And Jitter").
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;

@@ -60,8 +60,8 @@ struct Origin {
     source: Option<String>,
 }
 
-/// A request by an operator. Unknown members are rejected, so that a mistyped request does not run a
-/// different operation than intended.
+/// A request by an operator. Unknown members are rejected, so that a mistyped request does not run
+/// a different operation than intended.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Event<'e> {

@@ -20,8 +20,8 @@ pub type Needs = BTreeSet<String>;
 pub struct Found<I> {
     /// The inputs by target. Each input is read once per batch, even if several records need it.
     pub inputs: BTreeMap<String, I>,
-    /// The targets that were not loaded, because the loaded inputs already have the maximum number of
-    /// slots. A target that was not loaded is read when it is written.
+    /// The targets that were not loaded, because the loaded inputs already have the maximum number
+    /// of slots. A target that was not loaded is read when it is written.
     pub not_loaded: BTreeSet<String>,
 }
 
@@ -71,8 +71,8 @@ pub trait Rule {
         LookAhead::Keep
     }
 
-    /// Returns the maximum number of slots of a target item that [`Rule::needs`] requests; 1 for items
-    /// without slots.
+    /// Returns the maximum number of slots of a target item that [`Rule::needs`] requests; 1 for
+    /// items without slots.
     fn slots_of_need(&self) -> usize {
         1
     }

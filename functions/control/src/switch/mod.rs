@@ -1,12 +1,13 @@
 //! The cut-over and the revert: one switch with two directions, as a state machine.
 //!
-//! The switch blocks writers, drains their writes from the streams, commits with one write, and opens the
-//! route to the other side. A failure before the commit causes a rollback, and writers continue on their old
-//! side. After the commit, the switch can only be finished, by running the command again. If the commit gets
-//! no response, the rollback checks whether the commit was written.
+//! The switch blocks writers, drains their writes from the streams, commits with one write, and
+//! opens the route to the other side. A failure before the commit causes a rollback, and writers
+//! continue on their old side. After the commit, the switch can only be finished, by running the
+//! command again. If the commit gets no response, the rollback checks whether the commit was
+//! written.
 //!
-//! The caller performs a step and reports its outcome; [`Switch::next`] returns the step that follows. This
-//! module does not read, write or wait.
+//! The caller performs a step and reports its outcome; [`Switch::next`] returns the step that
+//! follows. This module does not read, write or wait.
 
 use rules::migration::{Direction, Phase};
 
@@ -21,7 +22,8 @@ pub struct Switch(Direction);
 pub struct SwitchFacts {
     /// The phase of the migration.
     pub phase: Phase,
-    /// Whether the switch checks that functions follow the streams that the reverse direction needs.
+    /// Whether the switch checks that functions follow the streams that the reverse direction
+    /// needs.
     pub asks_followers: bool,
 }
 
@@ -36,8 +38,8 @@ pub enum Step {
     CheckComparison,
     /// Wait until few changes are pending. Writers are not blocked.
     CatchUp,
-    /// Check that the store's record times can separate the changes before the switch from those after
-    /// it.
+    /// Check that the store's record times can separate the changes before the switch from those
+    /// after it.
     CheckRecordTimes,
     /// Claim the migration, even if a command that died still holds it.
     Claim,
@@ -50,8 +52,8 @@ pub enum Step {
     BlockWriters,
     /// Prove that functions have applied every stream record.
     Drain,
-    /// Check again that every document can be assembled. By this step, workers have tried to assemble
-    /// all documents.
+    /// Check again that every document can be assembled. By this step, workers have tried to
+    /// assemble all documents.
     CheckDocumentsAgain,
     /// Make functions follow the other direction.
     FollowReverse,

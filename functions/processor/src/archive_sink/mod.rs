@@ -163,8 +163,8 @@ impl<O: ObjectStore> ArchiveSink<O> {
         let (mut known, mut highest) = (DigestSet::default(), 0);
         let mut objects = objects.into_iter();
         loop {
-            // At most `READS_BEGUN` reads are prepared at a time: each takes some kilobytes before it
-            // begins, and a minute may have thousands of parts.
+            // At most `READS_BEGUN` reads are prepared at a time: each takes some kilobytes before
+            // it begins, and a minute may have thousands of parts.
             let some = objects.by_ref().take(READS_BEGUN);
             let reads: Vec<_> = some.map(|entry| self.content_of(entry)).collect();
             if reads.is_empty() {

@@ -1,5 +1,5 @@
-//! Builds archive objects from other archive objects: copies rows unchanged, and leaves out the rows
-//! that callers exclude.
+//! Builds archive objects from other archive objects: copies rows unchanged, and leaves out the
+//! rows that callers exclude.
 //!
 //! Compaction and erasure decide which rows are left out. The module fetches and puts no object.
 

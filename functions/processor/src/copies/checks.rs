@@ -29,9 +29,10 @@ use crate::frame::{TargetOutcome, in_order};
 /// Maximum number of copies that are checked in one round. Twenty requests read the copies and
 /// their origins.
 pub(super) const ROUND_COPIES: usize = 500;
-/// Maximum size in bytes of the complete copies that a round keeps in memory. A round also keeps jobs and
-/// origins. It stops reading these after 4 MB, but the last request may return [`LARGE_AT_ONCE`] items of
-/// 400 KB. Together with the text of a response, this is 36 MB of the function's 256 MB.
+/// Maximum size in bytes of the complete copies that a round keeps in memory. A round also keeps
+/// jobs and origins. It stops reading these after 4 MB, but the last request may return
+/// [`LARGE_AT_ONCE`] items of 400 KB. Together with the text of a response, this is 36 MB of the
+/// function's 256 MB.
 const ROUND_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum number of items per request while items may have the maximum size of 400 KB: 8 MB.
 const LARGE_AT_ONCE: usize = 20;
@@ -110,8 +111,8 @@ impl<V> BoundedReads<V> {
     }
 }
 
-/// Keeps the first copies in `wanted`: as many as a round may keep in memory, and at least one copy. Returns
-/// the remaining copies.
+/// Keeps the first copies in `wanted`: as many as a round may keep in memory, and at least one
+/// copy. Returns the remaining copies.
 fn take_held(
     wanted: &mut BTreeMap<String, Item>,
     before: &BTreeMap<String, CopyOutline>,
@@ -282,8 +283,8 @@ impl<T: CopyTables> Copies<T> {
                     if matches!(failure, Failure::Fatal(_)) || deadline.is_over() {
                         break;
                     }
-                    // A throttled table may accept smaller requests, so the next round has half as many
-                    // copies.
+                    // A throttled table may accept smaller requests, so the next round has half as
+                    // many copies.
                     round = (round.min(pending.len()) / 2).max(ROUND_COPIES_MIN);
                 }
             }
@@ -291,8 +292,8 @@ impl<T: CopyTables> Copies<T> {
         looked.extend(pending.into_iter().map(|(key, failure)| (key, Err(failure))));
     }
 
-    /// Writes the copies that were read and differ from their expected values. Returns the copies that
-    /// must be checked again.
+    /// Writes the copies that were read and differ from their expected values. Returns the copies
+    /// that must be checked again.
     async fn settle_all(
         &self,
         rule: &CopyRule,
@@ -374,8 +375,8 @@ impl<T: CopyTables> Copies<T> {
         Ok(RoundReads { jobs, origins, before, after, nonce, arrivals, unread })
     }
 
-    /// Checks one copy with the data of the round, and writes the copy if it differs from its expected
-    /// value.
+    /// Checks one copy with the data of the round, and writes the copy if it differs from its
+    /// expected value.
     async fn check_and_write(
         &self,
         rule: &CopyRule,

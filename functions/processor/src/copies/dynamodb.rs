@@ -55,8 +55,9 @@ fn is_condition_failed(code: Option<&str>) -> bool {
     code == Some("ConditionalCheckFailedException")
 }
 
-/// Returns why DynamoDB permanently refuses a write of one copy: the copy would be too large, or have a value
-/// that an index does not accept. Returns `None` for a wrong key, because a wrong key concerns all copies.
+/// Returns why DynamoDB permanently refuses a write of one copy: the copy would be too large, or
+/// have a value that an index does not accept. Returns `None` for a wrong key, because a wrong key
+/// concerns all copies.
 fn refusal<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Option<String> {
     let error = error.as_service_error()?;
     let message = error.message().unwrap_or_default();
@@ -138,8 +139,8 @@ impl DynamoDbCopies {
         answer.item.map(from_sdk_item).transpose()
     }
 
-    /// Reads items by their keys in DynamoDB JSON. Keeps only the value that `keep` returns for each
-    /// item. `names` are the table's key attributes.
+    /// Reads items by their keys in DynamoDB JSON. Keeps only the value that `keep` returns for
+    /// each item. `names` are the table's key attributes.
     async fn read<R: Send>(
         &self,
         (table, setting): (&str, &'static str),

@@ -38,7 +38,8 @@ struct State {
     indexed: Table,
     /// Keys of copies whose writes are refused.
     refused: BTreeSet<String>,
-    /// The number of origins read since copies were last read, and the maximum of this number so far.
+    /// The number of origins read since copies were last read, and the maximum of this number so
+    /// far.
     origins_at_once: (usize, usize),
     /// The maximum size in bytes of the complete copies that were in memory at the same time.
     copy_bytes_at_once: usize,
@@ -155,7 +156,8 @@ impl InMemoryCopies {
         self.state.lock().unwrap().origins_at_once.1
     }
 
-    /// Returns the maximum size in bytes of the complete copies that were in memory at the same time.
+    /// Returns the maximum size in bytes of the complete copies that were in memory at the same
+    /// time.
     pub(crate) fn copy_bytes_at_once(&self) -> usize {
         self.state.lock().unwrap().copy_bytes_at_once
     }

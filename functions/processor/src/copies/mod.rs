@@ -83,8 +83,8 @@ impl CopyPage {
         self.keys.len() > COPIES_AT_ONCE
     }
 
-    /// Returns the exclusive start key of the page that begins after the first `count` copies of this page;
-    /// `None` if `count` is 0.
+    /// Returns the exclusive start key of the page that begins after the first `count` copies of
+    /// this page; `None` if `count` is 0.
     fn place_behind(&self, count: usize) -> Option<Item> {
         let position = count.checked_sub(1)?;
         let mut place = self.keys.get(position)?.clone();
@@ -219,8 +219,8 @@ pub trait CopyTables: Send + Sync {
         guard: &CopyGuard,
     ) -> impl Future<Output = Result<CopyOutcome, Failure>> + Send;
 
-    /// Writes up to 25 copies, each with the condition [`CopyGuard::of_job`]. Returns the outcomes in
-    /// the order of the copies; `None` for a copy that needs a separate write.
+    /// Writes up to 25 copies, each with the condition [`CopyGuard::of_job`]. Returns the outcomes
+    /// in the order of the copies; `None` for a copy that needs a separate write.
     fn write_some(
         &self,
         rule: &CopyRule,
@@ -296,8 +296,9 @@ impl OperationAttempts {
     }
 }
 
-/// Returns a unique number, greater than every earlier nonce: the microseconds since 1970 and 11 random bits.
-/// The highest bit is set, so the number is also greater than any revision that checks increment.
+/// Returns a unique number, greater than every earlier nonce: the microseconds since 1970 and 11
+/// random bits. The highest bit is set, so the number is also greater than any revision that checks
+/// increment.
 fn nonce() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let micros = u64::try_from(since.as_micros()).unwrap_or(0);
@@ -368,8 +369,8 @@ impl<T: CopyTables> Copies<T> {
         Ok(applied)
     }
 
-    /// Writes the state of an origin to its job. Returns whether the job did not contain the state yet,
-    /// and the job if copies must be written.
+    /// Writes the state of an origin to its job. Returns whether the job did not contain the state
+    /// yet, and the job if copies must be written.
     async fn try_to_begin(
         &self,
         origin: &Origin,

@@ -1,11 +1,11 @@
 //! The self-check: checks a sample of the copies of each rule, a different sample in each run, and
 //! repairs the copies that differ from their origins.
 //!
-//! The self-check runs on a schedule. A repair request checks all copies of one rule instead, page by page
-//! until the deadline, and returns the key after which to resume. The self-check and the repair find copies
-//! that no record reported. There are two causes: the index did not contain the copy yet when the job read
-//! the index, or records were discarded. A copy may also differ because its job is still in progress; writing
-//! the copy is correct in that case too.
+//! The self-check runs on a schedule. A repair request checks all copies of one rule instead, page
+//! by page until the deadline, and returns the key after which to resume. The self-check and the
+//! repair find copies that no record reported. There are two causes: the index did not contain the
+//! copy yet when the job read the index, or records were discarded. A copy may also differ because
+//! its job is still in progress; writing the copy is correct in that case too.
 
 use model::{Item, json};
 use rules::fan_out::CopyRule;
@@ -56,8 +56,8 @@ pub struct RepairRequest {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Repaired {
-    /// The report of the copies up to `after`. Only `postponed` counts later copies, which could not
-    /// be checked in this run.
+    /// The report of the copies up to `after`. Only `postponed` counts later copies, which could
+    /// not be checked in this run.
     pub checked: SelfCheckReport,
     /// True if all copies were checked.
     pub is_whole: bool,
@@ -250,7 +250,8 @@ impl<T: CopyTables> Copies<T> {
     /// Checks a sample of each rule's copies. `draw` selects the sample.
     ///
     /// # Errors
-    /// When the deployment is misconfigured, for example because a table or a permission is missing.
+    /// When the deployment is misconfigured, for example because a table or a permission is
+    /// missing.
     pub async fn check_sample(
         &self,
         draw: u64,

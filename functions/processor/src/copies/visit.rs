@@ -148,7 +148,8 @@ const MARKS_AT_ONCE: usize = 10;
 /// deleted copies count as progress.
 const MARKED_BYTES: usize = 8 * 1024 * 1024;
 
-/// The marks that other workers wrote to copies for the same deletion, by the copy's position in the page.
+/// The marks that other workers wrote to copies for the same deletion, by the copy's position in
+/// the page.
 type MarksOfOthers = BTreeMap<usize, Mark>;
 
 fn out_of_time() -> Failure {
@@ -314,15 +315,16 @@ impl<T: CopyTables> Copies<T> {
         marked
     }
 
-    /// Deletes the copies that other workers marked after this worker, for the same deletion: workers of the
-    /// same job, or checks. Those workers may have crashed, and their records have no effect once the job has
-    /// continued, so this worker must delete the copies. The worker replaces each mark that it read by its
-    /// own mark and reads the origin again, because a client may have put the copy again meanwhile.
+    /// Deletes the copies that other workers marked after this worker, for the same deletion:
+    /// workers of the same job, or checks. Those workers may have crashed, and their records have
+    /// no effect once the job has continued, so this worker must delete the copies. The worker
+    /// replaces each mark that it read by its own mark and reads the origin again, because a client
+    /// may have put the copy again meanwhile.
     ///
-    /// If two workers do this concurrently, both finish. The worker that writes the last mark deletes the
-    /// copy, unless the other worker replaces that mark before the delete; the attempts of each worker are
-    /// bounded. After a copy that still has another worker's mark, no copy counts as done. The copies that were
-    /// read are deleted before further copies are read.
+    /// If two workers do this concurrently, both finish. The worker that writes the last mark
+    /// deletes the copy, unless the other worker replaces that mark before the delete; the attempts
+    /// of each worker are bounded. After a copy that still has another worker's mark, no copy
+    /// counts as done. The copies that were read are deleted before further copies are read.
     async fn delete_marked_over(
         &self,
         place: (&CopyRule, &Origin, &AttributeValue),
@@ -372,9 +374,9 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Reads the copies at the first of these positions. Returns the number of copies read, and the marks of
-    /// other workers for the same deletion. Reads as many copies as a batch writes immediately, or fewer if
-    /// the copies are large or the table is throttled.
+    /// Reads the copies at the first of these positions. Returns the number of copies read, and the
+    /// marks of other workers for the same deletion. Reads as many copies as a batch writes
+    /// immediately, or fewer if the copies are large or the table is throttled.
     async fn read_marks_of_others(
         &self,
         rule: &CopyRule,
@@ -488,8 +490,8 @@ impl<T: CopyTables> Copies<T> {
     }
 
     /// Writes up to 25 copies in one request. Copies whose outcome is unknown are written again by
-    /// separate requests. A failure does not stop the writes of the other copies, because each written
-    /// copy is progress.
+    /// separate requests. A failure does not stop the writes of the other copies, because each
+    /// written copy is progress.
     async fn write_some(
         &self,
         rule: &CopyRule,
@@ -526,7 +528,8 @@ impl<T: CopyTables> Copies<T> {
         all
     }
 
-    /// Writes copies with many concurrent requests until all are written or the deadline has passed.
+    /// Writes copies with many concurrent requests until all are written or the deadline has
+    /// passed.
     async fn write_all(
         &self,
         rule: &CopyRule,

@@ -50,8 +50,8 @@ pub struct TargetOutcome {
     pub target: String,
     /// Positions in the batch of the records that have effects on the target.
     pub records: Vec<usize>,
-    /// Number of these records that changed the target. The other records had been applied before, or
-    /// are quarantined.
+    /// Number of these records that changed the target. The other records had been applied before,
+    /// or are quarantined.
     pub result: Result<usize, Failure>,
     /// Records to quarantine, because applying their effects to the target showed that they can
     /// never be applied.

@@ -114,9 +114,9 @@ impl DynamoDbHistories {
         .build())
     }
 
-    /// Interprets a failed transaction. False conditions, conflicts with other writers and throttling
-    /// cancel a transaction. A transaction whose items are too large in total is rejected before it
-    /// begins.
+    /// Interprets a failed transaction. False conditions, conflicts with other writers and
+    /// throttling cancel a transaction. A transaction whose items are too large in total is
+    /// rejected before it begins.
     fn cancelled(&self, error: &SdkError<TransactWriteItemsError>) -> Result<PlanOutcome, Failure> {
         let service = error.as_service_error();
         let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = service else {

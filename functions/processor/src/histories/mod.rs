@@ -26,7 +26,8 @@ use crate::tables::{Loaded, load_by};
 
 pub use dynamodb::DynamoDbHistories;
 
-/// Maximum number of histories that are written concurrently: enough to hide the latency of one transaction.
+/// Maximum number of histories that are written concurrently: enough to hide the latency of one
+/// transaction.
 const WRITES_AT_ONCE: usize = 16;
 /// Number of versions in one page of a history.
 pub(crate) const PAGE_VERSIONS: usize = 100;
@@ -84,8 +85,8 @@ impl TransactionBounds {
     const USUAL: Self = Self { changes: CHANGES_MAX, image_bytes: IMAGE_BYTES_MAX };
 
     /// Returns the bounds of the next attempt after a failure. A partition that lacks capacity for
-    /// many versions in one write may have enough for fewer. One change is always allowed, even if its
-    /// image is larger than the bound.
+    /// many versions in one write may have enough for fewer. One change is always allowed, even if
+    /// its image is larger than the bound.
     fn halved(self) -> Self {
         Self { changes: (self.changes / 2).max(1), image_bytes: self.image_bytes / 2 }
     }
@@ -109,9 +110,9 @@ pub struct Histories<T> {
 }
 
 impl<T: HistoryTable> Histories<T> {
-    /// Adds `changes` to the history of `item`. Returns how many of them the history did not contain
-    /// yet. A change is quarantined if it arrived too late, or if the table refuses it even in a
-    /// separate write. The history continues without a quarantined change.
+    /// Adds `changes` to the history of `item`. Returns how many of them the history did not
+    /// contain yet. A change is quarantined if it arrived too late, or if the table refuses it even
+    /// in a separate write. The history continues without a quarantined change.
     async fn join(
         &self,
         item: &str,

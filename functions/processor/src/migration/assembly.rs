@@ -56,8 +56,8 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// Makes one attempt to assemble a document. Returns whether a document was written; `None` if the
-    /// caller must try again.
+    /// Makes one attempt to assemble a document. Returns whether a document was written; `None` if
+    /// the caller must try again.
     async fn assemble_once(
         &self,
         migration: &Migration,

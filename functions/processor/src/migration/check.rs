@@ -32,8 +32,8 @@ use crate::failure::Failure;
 use crate::tables::attribute_value::{to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
-/// Number of checks of a mismatch. The next constant is the pause between two checks. Without lag, a stream
-/// function processes a record within a second or two.
+/// Number of checks of a mismatch. The next constant is the pause between two checks. Without lag,
+/// a stream function processes a record within a second or two.
 const LOOKS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(600);
 
@@ -303,9 +303,9 @@ async fn extras(
         let outputs = match sources.get(&text).map(|item| migration.outputs(&source.table, item)) {
             None => BTreeMap::new(),
             Some(Ok(outputs)) => outputs,
-            // An earlier version of the source produced this target. Whether the next version will produce it
-            // is unknown, so the target cannot be repaired. The reason is reported here, because the source
-            // may be deleted before its own page is compared.
+            // An earlier version of the source produced this target. Whether the next version will
+            // produce it is unknown, so the target cannot be repaired. The reason is reported here,
+            // because the source may be deleted before its own page is compared.
             Some(Err(reason)) => {
                 found.push((item.clone(), Difference::refused(format!("{place}: {reason}"))));
                 continue;
@@ -463,10 +463,10 @@ pub(super) async fn report<S>(
     Ok(())
 }
 
-/// Removes the marks of this migration. Marks of other migrations that write to the same table stay. In a
-/// table that the migration reads, only marks of touches belong to this migration. If a tombstone of this
-/// migration is left, its location is recorded for the clean-up. Such a tombstone is from an earlier, abandoned
-/// run, because this run's tombstones have already been removed.
+/// Removes the marks of this migration. Marks of other migrations that write to the same table
+/// stay. In a table that the migration reads, only marks of touches belong to this migration. If a
+/// tombstone of this migration is left, its location is recorded for the clean-up. Such a tombstone
+/// is from an earlier, abandoned run, because this run's tombstones have already been removed.
 pub(super) async fn unmark(
     worker: &Worker<'_>,
     task: &Task,
@@ -530,7 +530,8 @@ async fn note_left_over(
     worker.targets.note_tombstone(&target, &key_of(item, schema), stamp).await
 }
 
-/// Removes an item's mark if the mark is unchanged since it was read. Returns whether it was removed.
+/// Removes an item's mark if the mark is unchanged since it was read. Returns whether it was
+/// removed.
 async fn take_mark_off(
     worker: &Worker<'_>,
     task: &Task,

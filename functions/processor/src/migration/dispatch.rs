@@ -172,9 +172,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(None)
     }
 
-    /// Reserves a share (items per second) of the migration's rate for a leased task. Returns the task
-    /// with the share, and its pace. Returns `None` if another worker has leased the task meanwhile,
-    /// or if no share became free in time. In the second case the lease is released.
+    /// Reserves a share (items per second) of the migration's rate for a leased task. Returns the
+    /// task with the share, and its pace. Returns `None` if another worker has leased the task
+    /// meanwhile, or if no share became free in time. In the second case the lease is released.
     async fn paced(
         &self,
         task: Task,
@@ -197,8 +197,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(task.and_then(|task| task.share.map(|share| (task, Pace(Some(share))))))
     }
 
-    /// Waits until a part of the migration's rate is free, and returns it in items per second. Returns
-    /// 0 if there is no time to wait.
+    /// Waits until a part of the migration's rate is free, and returns it in items per second.
+    /// Returns 0 if there is no time to wait.
     async fn free_share(&self, task: &Task, rate: u64, deadline: Deadline) -> Result<u64, Failure> {
         loop {
             let tasks = self.control.tasks(&task.migration).await?;

@@ -143,8 +143,8 @@ async fn renew(control: &Control, task: &Task) -> Result<Option<Task>, Failure> 
     if let Some(renewed) = control.replace(next).await? {
         return Ok(Some(renewed));
     }
-    // The table has a different revision. An earlier attempt may have succeeded although its response was
-    // lost.
+    // The table has a different revision. An earlier attempt may have succeeded although its
+    // response was lost.
     let found = control.reread(task).await?;
     Ok(found.filter(|found| !found.done && found.owner.is_some() && found.owner == task.owner))
 }
@@ -176,8 +176,8 @@ mod tests {
         Task { leased_until: lease_end(), ..task("w", 4) }
     }
 
-    /// Returns the revision of the task after work during which its lease is renewed; `None` if another
-    /// worker has leased the task or it has ended. `decide` gives the table's answers.
+    /// Returns the revision of the task after work during which its lease is renewed; `None` if
+    /// another worker has leased the task or it has ended. `decide` gives the table's answers.
     async fn revision_after(
         renewals: u32,
         mut decide: impl FnMut(&str, &Value) -> (&'static str, Value),

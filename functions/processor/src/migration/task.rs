@@ -79,10 +79,10 @@ impl RecheckReason {
         self.at_most.is_some()
     }
 
-    /// Returns how long to wait within this invocation before the task is checked again, after `again`
-    /// earlier waits. The waits become longer, up to a maximum. Returns `None` if the remaining time is too
-    /// short for a wait and a slice; the record must then be redelivered. A wait and a slice together fit
-    /// into the shortest timeout that a plan may have.
+    /// Returns how long to wait within this invocation before the task is checked again, after
+    /// `again` earlier waits. The waits become longer, up to a maximum. Returns `None` if the
+    /// remaining time is too short for a wait and a slice; the record must then be redelivered. A
+    /// wait and a slice together fit into the shortest timeout that a plan may have.
     pub(crate) fn wait(&self, again: u32, remaining: Duration) -> Option<Duration> {
         let spare = remaining.saturating_sub(SLICE);
         (spare >= WAIT_MIN).then(|| self.usual(again).min(spare).min(remaining / 2))
@@ -167,9 +167,10 @@ fn cursor_of(task: &Task) -> Result<Option<Item>, Failure> {
     })
 }
 
-/// Returns the upper bound of the next page, after a page with the bound `most`. After a failure, the bound
-/// is half of the page's items. After a page that fits into a slice, the bound doubles. After a page that
-/// takes longer, the bound is unchanged, because a larger page might take longer than an invocation may.
+/// Returns the upper bound of the next page, after a page with the bound `most`. After a failure,
+/// the bound is half of the page's items. After a page that fits into a slice, the bound doubles.
+/// After a page that takes longer, the bound is unchanged, because a larger page might take longer
+/// than an invocation may.
 fn page_after(most: u32, items: usize, took: Option<Duration>) -> u32 {
     match took {
         None => u32::try_from(items / 2).unwrap_or(most).clamp(1, most.max(1)),

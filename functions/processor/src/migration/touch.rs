@@ -113,7 +113,8 @@ pub(super) async fn clear_left(
 }
 
 /// Sets the mark on an item, unless the plan produces no target from the item. If the plan produces
-/// a target from a later version of the item, the functions apply the stream record of that version.
+/// a target from a later version of the item, the functions apply the stream record of that
+/// version.
 async fn mark(
     worker: &Worker<'_>,
     table: &str,

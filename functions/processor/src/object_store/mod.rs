@@ -67,8 +67,8 @@ pub enum PutOutcome {
 pub enum ChangeOutcome {
     /// The change was made.
     Changed,
-    /// The object has a different entity tag or does not exist; nothing was written. The cause may be an
-    /// earlier attempt of the same change whose response was lost.
+    /// The object has a different entity tag or does not exist; nothing was written. The cause may
+    /// be an earlier attempt of the same change whose response was lost.
     Stale,
 }
 

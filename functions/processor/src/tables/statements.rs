@@ -78,7 +78,8 @@ impl Parameters<'_> {
 
 impl Statements {
     /// Adds a statement with at least one parameter. `json` is the text of the statement as a JSON
-    /// string, encoded once for many statements. Each `?` in the text stands for the next parameter.
+    /// string, encoded once for many statements. Each `?` in the text stands for the next
+    /// parameter.
     pub(crate) fn push_written(
         &mut self,
         json: &str,

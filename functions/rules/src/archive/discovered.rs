@@ -1,8 +1,8 @@
 //! Discovered columns: the columns of attributes that are not declared.
 //!
 //! A column's name contains the attribute and its type: `price_n` holds the numbers of `price`,
-//! `price_s` its strings. A name therefore has the same type in all files, as query engines require. No
-//! state is kept between batches. `Schema::union` decides which columns a file has.
+//! `price_s` its strings. A name therefore has the same type in all files, as query engines
+//! require. No state is kept between batches. `Schema::union` decides which columns a file has.
 
 use std::collections::BTreeSet;
 

@@ -201,8 +201,8 @@ impl FanOut {
     }
 }
 
-/// Returns whether a copy got a later mark of the same origin and kept its place in the index. Such a
-/// copy needs no check, see [`CopyRule::wants_look`].
+/// Returns whether a copy got a later mark of the same origin and kept its place in the index. Such
+/// a copy needs no check, see [`CopyRule::wants_look`].
 fn is_marked_by(rule: &CopyRule, old: &ItemView<'_>, new: &ItemView<'_>) -> bool {
     let name = mark_attribute(&rule.name);
     let Some(ValueView::S(mark)) = new.get(&name) else { return false };
@@ -488,8 +488,8 @@ mod tests {
             (&names, "names", vec![("names", 9)], Some(1)),
             (&straight, "r7", vec![("r6", 1)], Some(1)),
             (&straight, "r7", vec![("r6", 5)], Some(5)),
-            // A rule with this name is known, but writes to another table. Another deployment has a rule
-            // of the same name.
+            // A rule with this name is known, but writes to another table. Another deployment has a
+            // rule of the same name.
             (&straight, "r7", vec![("r5", 1)], Some(2)),
             (&straight, "r7", vec![("r6", 3), ("other", 3)], Some(4)),
             (&straight, "r7", vec![("other", 4)], Some(5)),

@@ -102,8 +102,8 @@ pub(super) fn ordered(
     }
 }
 
-/// Sorts by keys. Equal keys keep their order. The standard library's sort requires a total order, which does
-/// not exist with NaN. This merge sort works without a total order.
+/// Sorts by keys. Equal keys keep their order. The standard library's sort requires a total order,
+/// which does not exist with NaN. This merge sort works without a total order.
 fn sort(keyed: &mut Vec<(Val, Val)>) {
     let mut rest = std::mem::take(keyed);
     if rest.len() < 2 {

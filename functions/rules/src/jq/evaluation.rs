@@ -1,7 +1,7 @@
 //! The evaluation of syntax trees.
 //!
-//! A term passes each of its values to a callback, in jq's order. The term ends early if the callback
-//! returns an error or needs no more values. Paths are tracked only on request.
+//! A term passes each of its values to a callback, in jq's order. The term ends early if the
+//! callback returns an error or needs no more values. Paths are tracked only on request.
 
 use std::sync::Arc;
 

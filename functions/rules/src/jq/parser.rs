@@ -156,8 +156,8 @@ impl<'t, 'p> Parser<'t, 'p> {
         self.operand(with_comma)
     }
 
-    /// Parses a postfix term, or a term whose body extends to the end: `... as $x | ...` and `label $x |
-    /// ...`.
+    /// Parses a postfix term, or a term whose body extends to the end: `... as $x | ...` and `label
+    /// $x | ...`.
     fn operand(&mut self, with_comma: bool) -> Parsed {
         if self.is("def") {
             return self.wrong("definitions are not available in transforms");

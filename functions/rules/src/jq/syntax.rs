@@ -98,8 +98,8 @@ impl Term {
         }
     }
 
-    /// Returns whether the program may yield nothing for an item: its last step, or the last step of a
-    /// branch, is `select` or `empty`.
+    /// Returns whether the program may yield nothing for an item: its last step, or the last step
+    /// of a branch, is `select` or `empty`.
     pub(crate) fn may_drop(&self) -> bool {
         match self {
             Self::Call(Builtin::Select | Builtin::Empty, _) => true,

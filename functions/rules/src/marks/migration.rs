@@ -1,4 +1,5 @@
-//! The marks of migrations: the attribute [`MARK`] of a target item, and [`TOUCH`] of a source item.
+//! The marks of migrations: the attribute [`MARK`] of a target item, and [`TOUCH`] of a source
+//! item.
 //!
 //! `migration::Registers` reads and writes the complete mark.
 
@@ -13,8 +14,8 @@ pub const MARK: &str = "_weir";
 /// The attribute that a touch adds to a source item and removes again. Its value is the migration's
 /// name.
 pub const TOUCH: &str = "_weir_touch";
-/// The value of [`TOUCH`] when a cut-over touches a target's item to detect its consumers. It is not a
-/// valid name of a migration.
+/// The value of [`TOUCH`] when a cut-over touches a target's item to detect its consumers. It is
+/// not a valid name of a migration.
 pub const TOUCH_OF_CUTOVER: &str = "*";
 /// A member of the mark: the visible source item, see [`SourceItem`](crate::migration::SourceItem).
 pub const MARK_FROM: &str = "from";
@@ -30,8 +31,8 @@ pub(crate) fn is_gone(mark: &BTreeMap<String, AttributeValue>) -> bool {
     mark.get(MARK_GONE) == Some(&AttributeValue::Bool(true))
 }
 
-/// Returns an item without its migration marks, for a write to the same item. The marks of the fan-out
-/// and of a restore are kept.
+/// Returns an item without its migration marks, for a write to the same item. The marks of the
+/// fan-out and of a restore are kept.
 #[must_use]
 pub fn unmarked(item: &Item) -> Item {
     let mut item = item.clone();
@@ -40,9 +41,9 @@ pub fn unmarked(item: &Item) -> Item {
     item
 }
 
-/// Returns whether an item is a tombstone: its mark states that no source produces it, and it has no
-/// attributes besides its key and mark. After an update by a writer, the item keeps the mark but is
-/// not a tombstone.
+/// Returns whether an item is a tombstone: its mark states that no source produces it, and it has
+/// no attributes besides its key and mark. After an update by a writer, the item keeps the mark but
+/// is not a tombstone.
 #[must_use]
 pub fn is_bare_tombstone(item: &Item, schema: &KeySchema) -> bool {
     is_bare_tombstone_of(item, |name| schema.contains(name))

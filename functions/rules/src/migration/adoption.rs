@@ -25,8 +25,8 @@ impl Migration {
         became.into_iter().filter(is_origin).map(|(origin, _)| origin).collect()
     }
 
-    /// Returns the initial register of an origin for an unmarked item. `stands` is the current item of
-    /// the origin. If the origin has changed since the cut-over, its stream record replaces this
+    /// Returns the initial register of an origin for an unmarked item. `stands` is the current item
+    /// of the origin. If the origin has changed since the cut-over, its stream record replaces this
     /// register.
     #[must_use]
     pub fn adopted(&self, target: &Target, origin: &Target, stands: &Item) -> Registers {

@@ -47,8 +47,8 @@ impl Join for Keys {
 }
 
 impl Migration {
-    /// Returns the table of documents that belongs to a table of parts. Returns `None` if the table is
-    /// not a table of parts, or if this direction does not assemble documents.
+    /// Returns the table of documents that belongs to a table of parts. Returns `None` if the table
+    /// is not a table of parts, or if this direction does not assemble documents.
     #[must_use]
     pub fn documents_of(&self, parts: &str) -> Option<&str> {
         self.splits.get(parts).map(|(documents, _)| documents.as_str())

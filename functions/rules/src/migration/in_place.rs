@@ -117,9 +117,9 @@ impl Migration {
     /// Returns the condition of a change or removal of a judged item.
     ///
     /// The condition also covers absent attributes. If a writer adds an attribute after the
-    /// judgement, the plan may require the item to stay unchanged. If not all absent attributes
-    /// fit into the condition, the attributes that the change adds take precedence, because no value
-    /// of a writer may be overwritten.
+    /// judgement, the plan may require the item to stay unchanged. If not all absent attributes fit
+    /// into the condition, the attributes that the change adds take precedence, because no value of
+    /// a writer may be overwritten.
     #[must_use]
     pub fn guard(&self, table: &str, before: &Item, after: Option<&Item>) -> Guard {
         let new = after.into_iter().flat_map(|after| after.keys());

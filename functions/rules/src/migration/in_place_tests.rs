@@ -257,9 +257,9 @@ impl World {
         effects.into_iter().filter_map(read).collect()
     }
 
-    /// Judges the item that was read, and writes it if the guard's condition is true. If the condition
-    /// is false, judges the current item. If the guard is not complete, judges the replaced item after
-    /// the write and undoes a wrong change.
+    /// Judges the item that was read, and writes it if the guard's condition is true. If the
+    /// condition is false, judges the current item. If the guard is not complete, judges the
+    /// replaced item after the write and undoes a wrong change.
     fn end(&mut self, migration: &Migration, (key, mut judged): (u8, Item)) {
         while let Some(stands) = self.table.get(&key).cloned() {
             let after = match migration.rewrite("t", &judged).unwrap() {
@@ -388,8 +388,8 @@ fn outcome(
         }
     }
     begun.into_iter().for_each(|begun| world.end(migration, begun));
-    // Every record is delivered at least once, in the order of its shard. Some records are delivered
-    // again at the end.
+    // Every record is delivered at least once, in the order of its shard. Some records are
+    // delivered again at the end.
     let mut next = 0;
     while let Some(record) = world.records.get(next).cloned() {
         world.apply(migration, migration.decide(&record, &Found::default()).unwrap());

@@ -84,8 +84,8 @@ pub struct Target {
     pub table: String,
     /// The key of the item.
     pub key: PrimaryKey,
-    /// Whether an existing item without a mark counts as written by the migration. This is true in the
-    /// reverse direction, because the source items existed before the migration.
+    /// Whether an existing item without a mark counts as written by the migration. This is true in
+    /// the reverse direction, because the source items existed before the migration.
     pub adopts: bool,
 }
 
@@ -341,9 +341,9 @@ impl Migration {
         self.outputs(table, item).map(|targets| !targets.is_empty())
     }
 
-    /// Checks that a target with its mark is not larger than an item may be. If one target of an item is
-    /// too large, the item counts as having no targets. The record of its next version therefore
-    /// produces statements about all targets again.
+    /// Checks that a target with its mark is not larger than an item may be. If one target of an
+    /// item is too large, the item counts as having no targets. The record of its next version
+    /// therefore produces statements about all targets again.
     fn check_size(
         &self,
         table: &str,
@@ -491,9 +491,9 @@ fn effect(target: Target, source: &str, stamp: &Stamp, item: Option<Item>) -> Ef
     Effect::Registers { target, registers }
 }
 
-/// Returns errors for tables that occur twice in a plan although only one entry is possible: an item
-/// that is changed in place becomes one item, a document becomes one set of parts, and a table of
-/// parts has one source.
+/// Returns errors for tables that occur twice in a plan although only one entry is possible: an
+/// item that is changed in place becomes one item, a document becomes one set of parts, and a table
+/// of parts has one source.
 fn duplicate_tables(plan: &Plan, direction: Direction) -> Vec<PlanError> {
     let part = match (plan.kind, direction) {
         (Kind::Restructure, _) => return Vec::new(),

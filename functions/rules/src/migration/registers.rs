@@ -4,8 +4,8 @@
 //! it at the same time, this is a **collision**: readers see the item of the first source, in the
 //! order of the strings that identify the sources. The mark stores the item of the second source,
 //! which becomes visible when the first source no longer produces the target. If no source produces
-//! the target, it is a **tombstone**: an item with only a key and a mark, so that an older statement
-//! that arrives late cannot restore the target.
+//! the target, it is a **tombstone**: an item with only a key and a mark, so that an older
+//! statement that arrives late cannot restore the target.
 //!
 //! The mark is the attribute [`MARK`] of the target item.
 
@@ -27,8 +27,8 @@ const MORE_ITEM: &str = "item";
 pub struct Register {
     /// The stamp of the statement.
     pub stamp: Stamp,
-    /// The target item with its key and without its mark; `None` if the source does not produce this
-    /// target.
+    /// The target item with its key and without its mark; `None` if the source does not produce
+    /// this target.
     pub item: Option<Item>,
 }
 

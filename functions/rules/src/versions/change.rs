@@ -104,8 +104,8 @@ impl Changes {
         self.0.into_iter().map(baseless).collect()
     }
 
-    /// Returns these changes, each replaced by the change of `other` with the same stamp if there is
-    /// one.
+    /// Returns these changes, each replaced by the change of `other` with the same stamp if there
+    /// is one.
     #[must_use]
     pub fn replaced(mut self, other: Self) -> Self {
         self.0.extend(other.0);

@@ -1,9 +1,9 @@
 //! Editions: versions of many items that are published together. One edition is current.
 //!
-//! An edition is prepared under its own keys while another edition is current. One conditional write of
-//! the head then publishes it. A reader reads the head once, and then items of the edition that the head
-//! names. The reader therefore sees exactly one edition. This module defines the states of an edition
-//! and the items that store them. The caller reads and writes the items.
+//! An edition is prepared under its own keys while another edition is current. One conditional
+//! write of the head then publishes it. A reader reads the head once, and then items of the edition
+//! that the head names. The reader therefore sees exactly one edition. This module defines the
+//! states of an edition and the items that store them. The caller reads and writes the items.
 
 use std::collections::BTreeMap;
 
@@ -271,9 +271,9 @@ impl EditionHead {
     }
 
     /// Returns the head after the publication of an edition. The publication is refused if another
-    /// edition has become current since this edition was prepared, because it would silently undo that
-    /// other edition. The write of the head is conditional on the current and the previous edition
-    /// that were read, so the check is still valid at the write.
+    /// edition has become current since this edition was prepared, because it would silently undo
+    /// that other edition. The write of the head is conditional on the current and the previous
+    /// edition that were read, so the check is still valid at the write.
     ///
     /// # Errors
     /// Returns the reason why the edition cannot be published.
@@ -327,8 +327,8 @@ impl EditionHead {
 
     /// Returns the editions that may be pruned. The current edition, the previous edition and the
     /// last `keep` complete editions are kept. Every edition is also kept if it was begun, or last
-    /// stopped being current, at or after `before` (in seconds since 1970). An edition in preparation
-    /// that was begun earlier may be pruned, because its command has died.
+    /// stopped being current, at or after `before` (in seconds since 1970). An edition in
+    /// preparation that was begun earlier may be pruned, because its command has died.
     #[must_use]
     pub fn prunable(self, editions: &[Edition], keep: usize, before: u64) -> Vec<u64> {
         let is_held = |edition: &&Edition| [self.current, self.previous].contains(&edition.number);

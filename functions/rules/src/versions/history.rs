@@ -103,8 +103,8 @@ pub struct Version {
     /// The time until which the version is kept, in seconds since 1970. TTL deletes it after this
     /// time.
     pub expires_at: Option<u64>,
-    /// The [`fingerprint`] of the item before the change. `None` for a created item, for a base, and for
-    /// a version that an earlier release of Weir wrote.
+    /// The [`fingerprint`] of the item before the change. `None` for a created item, for a base,
+    /// and for a version that an earlier release of Weir wrote.
     pub previous_fingerprint: Option<u128>,
 }
 
@@ -119,8 +119,8 @@ pub struct Head {
     pub stamp: Stamp,
     /// The number of writes of the history, from 1. The next write is conditional on it.
     pub revision: u64,
-    /// The number of the last version with an expiry; 0 if no version has an expiry. All earlier versions
-    /// have an expiry too.
+    /// The number of the last version with an expiry; 0 if no version has an expiry. All earlier
+    /// versions have an expiry too.
     pub expiring: u64,
     /// The expiry of the last version with an expiry, in seconds since 1970. Expiries never
     /// decrease from version to version, so TTL always removes the beginning of the history.
@@ -311,8 +311,8 @@ impl Version {
         self.event == VersionEvent::Insert && self.stamp.stream_label() != before.stream_label()
     }
 
-    /// Returns whether this is the first version although the item existed before. No version contains
-    /// the earlier item.
+    /// Returns whether this is the first version although the item existed before. No version
+    /// contains the earlier item.
     #[must_use]
     pub fn lacks_base(&self) -> bool {
         self.number == 1 && matches!(self.event, VersionEvent::Modify | VersionEvent::Remove)

@@ -274,7 +274,8 @@ proptest! {
         applied in prop::collection::vec(any::<Index>(), 8..20),
     ) {
         // The consumer starts before change `first`, and the backfill reads after change `start` or
-        // later. The skipped records were written before the fence, and the backfill reads after it.
+        // later. The skipped records were written before the fence, and the backfill reads after
+        // it.
         let start = start.index(changes.len() + 1);
         let first = head.index(start + 1);
         let fence = first + fence.index(start - first + 1);

@@ -199,7 +199,8 @@ impl Archive {
     /// Returns the first rows of a day of a table.
     ///
     /// # Errors
-    /// When the archive cannot be listed, or a part cannot be read. A day without parts has no rows.
+    /// When the archive cannot be listed, or a part cannot be read. A day without parts has no
+    /// rows.
     pub async fn rows(&self, table: &str, day: &str, at_most: usize) -> Result<Rows> {
         let parts = self.0.parts(Some(table), Some(day)).await?;
         let (mut reading, mut seen) = (Reading::of(&self.0, parts), ReturnedEvents::default());

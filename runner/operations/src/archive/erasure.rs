@@ -204,8 +204,8 @@ impl EraseArguments {
     /// Counts the selected rows in the table's parts.
     ///
     /// # Errors
-    /// When a flag is invalid, or the archive cannot be read; a refusal if the archive does not have
-    /// the table.
+    /// When a flag is invalid, or the archive cannot be read; a refusal if the archive does not
+    /// have the table.
     async fn meant(&self, source: &Source) -> Result<SelectedRows> {
         let (subject, table) = (self.subject()?, self.table.name());
         let all = source.parts(None, None).await?;

@@ -37,7 +37,8 @@ pub(super) struct CompactArguments {
     /// hours]
     #[arg(long, value_name = "SECONDS")]
     age: Option<u64>,
-    /// Allow --age below 900, and make 0 its default; use it only while no function writes to the archive
+    /// Allow --age below 900, and make 0 its default; use it only while no function writes to the
+    /// archive
     #[arg(long)]
     nothing_is_archiving: bool,
 }
@@ -56,7 +57,8 @@ impl CompactArguments {
         }
     }
 
-    /// Returns true if `--nothing-is-archiving` has no effect, because `--age` is not below the minimum.
+    /// Returns true if `--nothing-is-archiving` has no effect, because `--age` is not below the
+    /// minimum.
     fn is_young_in_vain(&self) -> bool {
         self.nothing_is_archiving && self.age.is_some_and(|age| age >= AGE_SECONDS_MIN)
     }
@@ -158,8 +160,8 @@ mod tests {
         }
     }
 
-    /// Without `--cli-binary-format`, version 2 of the AWS CLI decodes the payload as base64. Without
-    /// `--cli-read-timeout 0`, it sends the event again after a minute.
+    /// Without `--cli-binary-format`, version 2 of the AWS CLI decodes the payload as base64.
+    /// Without `--cli-read-timeout 0`, it sends the event again after a minute.
     #[test]
     fn the_command_for_aws_sends_the_event_as_it_is_and_once() {
         let command = CompactArguments::augment_args(clap::Command::new("compact"));

@@ -1,8 +1,8 @@
 //! `weir archive`: reads the archive for operators and analysts.
 //!
-//! Its subcommands list the archive, find the versions of a key, write DDL, compare the archive with
-//! the stream, and restore items into a table. Only the function `archive-maintenance` changes the
-//! archive; `compact` and `erase` invoke this function.
+//! Its subcommands list the archive, find the versions of a key, write DDL, compare the archive
+//! with the stream, and restore items into a table. Only the function `archive-maintenance` changes
+//! the archive; `compact` and `erase` invoke this function.
 
 mod answer;
 pub(crate) mod cell;
@@ -84,7 +84,8 @@ enum ArchiveVerb {
         #[arg(long, value_name = "TIME")]
         as_of: Option<String>,
     },
-    /// Write DDL for a query engine, or the statement for pandas or polars, from the schemas of the parts
+    /// Write DDL for a query engine, or the statement for pandas or polars, from the schemas of the
+    /// parts
     #[command(
         after_help = "Examples:\n  weir archive ddl --engine duckdb\n  weir archive ddl --table movies --engine polars > movies_archive.py\n  weir archive ddl --engine athena --location s3://bucket/archive --key-columns year,title"
     )]
@@ -98,8 +99,8 @@ enum ArchiveVerb {
         /// from which the archive is read]
         #[arg(long, value_name = "ADDRESS")]
         location: Option<String>,
-        /// The columns of the key, partition key first [default: the key of the table in the running
-        /// store]
+        /// The columns of the key, partition key first [default: the key of the table in the
+        /// running store]
         #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
         key_columns: Vec<String>,
     },

@@ -63,8 +63,8 @@ pub(super) enum Source {
 pub(super) struct BucketTables {
     /// The S3 endpoint.
     pub(super) s3: String,
-    /// The store of the `weir up` that runs in this folder and has the bucket; `None` if there is no
-    /// such `weir up`.
+    /// The store of the `weir up` that runs in this folder and has the bucket; `None` if there is
+    /// no such `weir up`.
     pub(super) store: Option<String>,
 }
 
@@ -248,7 +248,8 @@ impl Source {
         }
     }
 
-    /// Returns all parts, or only the parts of one table or one day, ordered by table, day and name.
+    /// Returns all parts, or only the parts of one table or one day, ordered by table, day and
+    /// name.
     ///
     /// # Errors
     /// When the parts cannot be listed.

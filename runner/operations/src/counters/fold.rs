@@ -1,17 +1,19 @@
 //! `weir counters fold`: moves the values of every counter's higher slots into its lower slots.
 //!
-//! One transaction moves a slot: it deletes the slot, on the condition that the slot is unchanged, and adds
-//! its value to the slot `number modulo remaining slots`. The condition ensures that no vote is lost or
-//! counted twice. A late vote creates its higher slot again, and the next fold moves it.
+//! One transaction moves a slot: it deletes the slot, on the condition that the slot is unchanged,
+//! and adds its value to the slot `number modulo remaining slots`. The condition ensures that no
+//! vote is lost or counted twice. A late vote creates its higher slot again, and the next fold
+//! moves it.
 //!
-//! A slot that cannot be moved is reported, and the other slots are moved. There are several reasons not to
-//! move a slot. The sum must be a value that the function can add, because the function would otherwise
-//! refuse the target with all its votes. Other attributes of the slot would be lost; marks of loads, which
-//! record the counted lines of a file, are dropped only with `--forget-loads`. An expired slot is left to
-//! TTL. A moved value expires with its target, at the later of both times.
+//! A slot that cannot be moved is reported, and the other slots are moved. There are several
+//! reasons not to move a slot. The sum must be a value that the function can add, because the
+//! function would otherwise refuse the target with all its votes. Other attributes of the slot
+//! would be lost; marks of loads, which record the counted lines of a file, are dropped only with
+//! `--forget-loads`. An expired slot is left to TTL. A moved value expires with its target, at the
+//! later of both times.
 //!
-//! The function sees two changes, in any order, so a total may be off by one slot until both have arrived.
-//! Keep the function's own SLOT_COUNT until no client votes into higher slots.
+//! The function sees two changes, in any order, so a total may be off by one slot until both have
+//! arrived. Keep the function's own SLOT_COUNT until no client votes into higher slots.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -362,9 +364,9 @@ fn without_room(key: &str, target: &str) -> MoveResult {
     ))
 }
 
-/// Returns why a transaction was cancelled, if a retry would fail too. The transaction's first operation is
-/// the deletion of the slot, which fails after a vote. The second operation is the addition to the target,
-/// which also fails if the target's expiry changed.
+/// Returns why a transaction was cancelled, if a retry would fail too. The transaction's first
+/// operation is the deletion of the slot, which fails after a vote. The second operation is the
+/// addition to the target, which also fails if the target's expiry changed.
 fn refusal(
     error: &SdkError<TransactWriteItemsError>,
     (key, target): (&str, &str),

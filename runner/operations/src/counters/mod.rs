@@ -1,5 +1,5 @@
-//! `weir counters`: reads counters, folds their slots, casts and recounts changeable votes, and generates
-//! votes.
+//! `weir counters`: reads counters, folds their slots, casts and recounts changeable votes, and
+//! generates votes.
 //!
 //! The subcommand works on any DynamoDB endpoint. `rules::counters` defines slots and totals.
 
@@ -107,8 +107,8 @@ enum CountersVerb {
     },
     /// Compare the slots with the ballots, which are the source of truth
     Recount {
-        /// Compare only counters with this name prefix, including counters without ballots, which must
-        /// be 0 [default: all counters that have ballots]
+        /// Compare only counters with this name prefix, including counters without ballots, which
+        /// must be 0 [default: all counters that have ballots]
         #[arg(long, value_name = "TEXT")]
         prefix: Option<String>,
         /// Set the slots to the sums of the ballots

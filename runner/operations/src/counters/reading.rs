@@ -341,8 +341,8 @@ mod tests {
         tokio::join!(serve(listener, &answers), reads);
     }
 
-    /// Another writer wrote the first total. A reconciliation wrote the second total before any stream
-    /// record arrived.
+    /// Another writer wrote the first total. A reconciliation wrote the second total before any
+    /// stream record arrived.
     #[tokio::test]
     async fn a_total_that_contradicts_its_slots_is_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

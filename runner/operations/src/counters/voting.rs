@@ -78,11 +78,12 @@ impl<'p> VoteSender<'p> {
         }
     }
 
-    /// Adds points to a slot. Retries only attempts that certainly did not count, because a retry of any
-    /// other attempt could count the vote twice.
+    /// Adds points to a slot. Retries only attempts that certainly did not count, because a retry
+    /// of any other attempt could count the vote twice.
     ///
     /// # Errors
-    /// When the vote is refused, or the store cannot be reached. In both cases the vote is not counted.
+    /// When the vote is refused, or the store cannot be reached. In both cases the vote is not
+    /// counted.
     pub(super) async fn add(
         &mut self,
         counter: &str,

@@ -1,8 +1,8 @@
-//! `weir editions`: versions of many items that are prepared together and published with one conditional
-//! write.
+//! `weir editions`: versions of many items that are prepared together and published with one
+//! conditional write.
 //!
-//! The subcommand works on any DynamoDB endpoint. `rules::versions::edition` defines the states of an
-//! edition. `reading` is also an example for an application that reads editions.
+//! The subcommand works on any DynamoDB endpoint. `rules::versions::edition` defines the states of
+//! an edition. `reading` is also an example for an application that reads editions.
 
 mod compare;
 mod head_change;

@@ -132,8 +132,8 @@ pub(super) async fn current_item(place: &Place, key: &str) -> Result<Option<Item
     Err(fatal!("editions are pruned faster than they can be read: prune with a larger --days"))
 }
 
-/// Visits every item of a complete edition with its key, part by part, ordered by key. At the end, checks
-/// that the edition was not pruned during the read, which would have removed items.
+/// Visits every item of a complete edition with its key, part by part, ordered by key. At the end,
+/// checks that the edition was not pruned during the read, which would have removed items.
 pub(super) async fn each(
     place: &Place,
     number: u64,

@@ -1,7 +1,7 @@
 //! `weir fan-out`: checks the rules and their tables, shows jobs, repairs copies.
 //!
-//! `rules::fan_out` interprets rules. The function `fan-out` repairs the copies. This module invokes
-//! the function page by page, so a repair can be stopped and resumed at any page.
+//! `rules::fan_out` interprets rules. The function `fan-out` repairs the copies. This module
+//! invokes the function page by page, so a repair can be stopped and resumed at any page.
 
 pub mod jobs;
 mod prune;

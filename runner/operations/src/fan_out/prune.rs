@@ -1,8 +1,8 @@
 //! `weir fan-out prune`: removes the jobs of deleted origins, with the values in them.
 //!
 //! TTL removes these jobs a week after the deletion. This subcommand removes them immediately, for
-//! example after a purge. It does not remove open jobs, and jobs that another process wrote since the
-//! subcommand read them.
+//! example after a purge. It does not remove open jobs, and jobs that another process wrote since
+//! the subcommand read them.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;

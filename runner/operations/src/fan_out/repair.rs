@@ -1,7 +1,7 @@
 //! `weir fan-out repair`: makes the function check and correct every copy of a rule, page by page.
 //!
-//! Each response contains the key at which the next page begins. A page can be repeated, so a stopped repair
-//! can resume at any key.
+//! Each response contains the key at which the next page begins. A page can be repeated, so a
+//! stopped repair can resume at any key.
 
 use std::time::Duration;
 

@@ -1,12 +1,13 @@
 //! `weir versions backfill`: writes the first version of every item of a table that has no history.
 //!
-//! The command is idempotent, because it never changes existing histories. It may run concurrently with the
-//! function, or be interrupted and run again. The first version is a base: the item as it was read. The first
-//! change in the stream contains the previous item, which then becomes the base.
+//! The command is idempotent, because it never changes existing histories. It may run concurrently
+//! with the function, or be interrupted and run again. The first version is a base: the item as it
+//! was read. The first change in the stream contains the previous item, which then becomes the
+//! base.
 //!
-//! The time of a base is taken after the read of its page. If the item changed between the read and that
-//! time, the change is in the stream and corrects the base. An item that does not fit into a version is
-//! reported and left out.
+//! The time of a base is taken after the read of its page. If the item changed between the read and
+//! that time, the change is in the stream and corrects the base. An item that does not fit into a
+//! version is reported and left out.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -209,8 +210,8 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
     }
 }
 
-/// Returns DynamoDB's message if DynamoDB rejects a base because of its size. DynamoDB may count more bytes
-/// than this code.
+/// Returns DynamoDB's message if DynamoDB rejects a base because of its size. DynamoDB may count
+/// more bytes than this code.
 fn refused_for_size(error: &SdkError<TransactWriteItemsError>) -> Option<String> {
     let failed = error.as_service_error()?;
     let TransactWriteItemsError::TransactionCanceledException(cancelled) = failed else {

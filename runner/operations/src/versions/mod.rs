@@ -139,7 +139,8 @@ impl Place {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// When a table cannot be read or written, or the request is refused; the message states what to do.
+/// When a table cannot be read or written, or the request is refused; the message states what to
+/// do.
 pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let table = arguments.table.ok_or("--table is missing: name the table of the items")?;
@@ -243,8 +244,8 @@ fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version> {
     })
 }
 
-/// Returns the message that the first version is later than the requested time. The history begins with the
-/// item's first version, or with the first version that was not pruned.
+/// Returns the message that the first version is later than the requested time. The history begins
+/// with the item's first version, or with the first version that was not pruned.
 fn begins_later(versions: &[Version], time: &str) -> String {
     let first = versions.first();
     let since = at(first).as_str().map_or_else(|| "an unknown time".to_owned(), str::to_owned);

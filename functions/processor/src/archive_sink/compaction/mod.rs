@@ -70,8 +70,8 @@ pub struct CompactionReport {
     pub bytes_before: u64,
     /// Bytes of the written objects.
     pub bytes_after: u64,
-    /// Removed parts whose rows an object contained already, because an earlier run was interrupted or the
-    /// store did not respond to that run.
+    /// Removed parts whose rows an object contained already, because an earlier run was interrupted
+    /// or the store did not respond to that run.
     pub leftovers_removed: usize,
     /// Hours that the next run must compact, because of a concurrent change or because the store
     /// did not respond. A day or a table that could not be listed counts as one hour.
@@ -281,8 +281,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
             let Some(next) = page.after else { break };
             after = next;
         }
-        // A single part may be a leftover of an earlier run, which this run must remove. An hour with a
-        // leftover has compacted objects.
+        // A single part may be a leftover of an earlier run, which this run must remove. An hour
+        // with a leftover has compacted objects.
         for (hour, is_worth_it) in hours.iter_mut().filter(|(_, is_worth_it)| !**is_worth_it) {
             let prefix = hour.compacted_prefix(&self.prefix);
             let found = compacted.range(prefix.clone()..).next();
@@ -417,8 +417,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(ChunkOutcome::More)
     }
 
-    /// Returns the leftovers of an earlier run, and the parts to compact. A part may be a leftover if
-    /// a compacted object states that it replaces the part's number. Its event ids are checked
+    /// Returns the leftovers of an earlier run, and the parts to compact. A part may be a leftover
+    /// if a compacted object states that it replaces the part's number. Its event ids are checked
     /// nevertheless: a part with a row that no compacted object has must not be removed.
     async fn divide(
         &self,
@@ -552,8 +552,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(Some(opened))
     }
 
-    /// Returns whether all parts are unchanged since they were read. A missing part does not count as
-    /// changed, because the new object contains its rows.
+    /// Returns whether all parts are unchanged since they were read. A missing part does not count
+    /// as changed, because the new object contains its rows.
     async fn are_unchanged(&self, hour: &Hour, parts: &[ObjectEntry]) -> Result<bool, Failure> {
         let listing = self.store.list(&hour.parts_prefix(&self.prefix)).await?;
         let tags: BTreeMap<&str, &str> =

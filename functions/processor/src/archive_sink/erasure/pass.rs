@@ -31,8 +31,8 @@ const REQUESTS_AT_ONCE: usize = 16;
 /// Number of objects between two saves of the progress. A call makes progress only if it has time
 /// to read this many objects; a save takes three requests.
 const LOOKS_AT_ONCE: usize = 32;
-/// Maximum size of the rewritten objects in memory, in bytes. When the objects exceed this size, they are
-/// written to the store.
+/// Maximum size of the rewritten objects in memory, in bytes. When the objects exceed this size,
+/// they are written to the store.
 const CHANGED_BYTES_MAX: usize = 32 << 20;
 /// Tolerance for the difference between the clocks of the object store and the function, and for
 /// the duration of a write. It is as long as the longest invocation.
@@ -75,8 +75,8 @@ impl Progress {
 }
 
 impl<O: ObjectMaintenance> Eraser<O> {
-    /// Processes the objects that the pass has not processed yet. Returns true if it found no row to
-    /// erase.
+    /// Processes the objects that the pass has not processed yet. Returns true if it found no row
+    /// to erase.
     ///
     /// # Errors
     /// When the deadline has passed. The progress is saved, and the pass can be resumed.

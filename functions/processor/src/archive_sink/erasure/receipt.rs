@@ -19,9 +19,9 @@ use crate::failure::Failure;
 use crate::object_store::{ChangeOutcome, ObjectMaintenance, PutOutcome};
 
 const JSON: &str = "application/json";
-/// Maximum number of rows and objects that the receipt itself names. When there are more, all of them move to
-/// a list. The receipt then has at most about 50 KB, so the bytes written for receipts are proportional to
-/// the objects read and the rows.
+/// Maximum number of rows and objects that the receipt itself names. When there are more, all of
+/// them move to a list. The receipt then has at most about 50 KB, so the bytes written for receipts
+/// are proportional to the objects read and the rows.
 pub(super) const NAMED_MAX: usize = 1_000;
 /// Maximum number of lists that are read concurrently. Most lists have about 50 KB.
 const LISTS_AT_ONCE: usize = 16;
@@ -45,8 +45,8 @@ pub struct ErasureReceipt {
     pub objects_read: usize,
     /// Objects that contained rows to erase.
     pub objects_replaced: usize,
-    /// Number of erased rows, including rows in lists. A receipt of an earlier version of Weir lacks
-    /// this number, and names every row itself.
+    /// Number of erased rows, including rows in lists. A receipt of an earlier version of Weir
+    /// lacks this number, and names every row itself.
     #[serde(default)]
     pub rows: usize,
     /// Number of lists of objects and rows, which are numbered from 1.
@@ -111,7 +111,8 @@ impl ErasureReceipt {
         }
     }
 
-    /// Adds an object and the rows that are erased from it, unless the receipt or a list already names them.
+    /// Adds an object and the rows that are erased from it, unless the receipt or a list already
+    /// names them.
     pub(super) fn name(&mut self, object: &str, event_ids: Vec<String>) {
         if self.known.objects.insert(digest(object)) {
             self.objects.insert(object.to_owned());
@@ -275,9 +276,9 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(())
     }
 
-    /// Writes an object. `stands` is true if the object is assumed to exist; the store's response corrects this
-    /// value. There is no concurrent writer: if the object has changed, an earlier request whose response was
-    /// lost has changed it.
+    /// Writes an object. `stands` is true if the object is assumed to exist; the store's response
+    /// corrects this value. There is no concurrent writer: if the object has changed, an earlier
+    /// request whose response was lost has changed it.
     async fn write(&self, name: &str, text: &Bytes, stands: &mut bool) -> Result<(), Failure> {
         let mut attempts = self.retry.attempts();
         while attempts.next().await {

@@ -343,8 +343,8 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// Reverts a change that was made to an unexpected version of the item. Preserves later writes of
-    /// other clients. Returns the current item; `None` if it is deleted.
+    /// Reverts a change that was made to an unexpected version of the item. Preserves later writes
+    /// of other clients. Returns the current item; `None` if it is deleted.
     async fn take_back(
         &self,
         target: &Target,

@@ -37,8 +37,8 @@ use crate::tables::dynamodb::request_failure;
 /// local store and to hide the latency of a write on AWS, and few enough that items of 400 KB fit
 /// into memory.
 pub(super) const WRITES_AT_ONCE: usize = 64;
-/// The condition of a first write: the target does not exist, or its mark has the same source and an
-/// earlier stamp.
+/// The condition of a first write: the target does not exist, or its mark has the same source and
+/// an earlier stamp.
 const NEWER: &str = "attribute_not_exists(#key) OR (#mark.#from = :source AND #mark.#at < :stamp AND attribute_not_exists(#mark.#more))";
 
 /// The executor for the targets of the active migrations.
@@ -166,8 +166,8 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// Handles the usual case in one request: the target does not exist, or its mark has the same source
-    /// and an earlier stamp.
+    /// Handles the usual case in one request: the target does not exist, or its mark has the same
+    /// source and an earlier stamp.
     async fn put_newer(
         &self,
         target: &Target,

@@ -22,9 +22,9 @@ use super::history::{Head, Version, image_bytes};
 use crate::stamp::Stamp;
 
 /// The maximum number of changes that one plan adds. A plan also contains at most
-/// [`RENUMBERED_MAX`] renumbered versions, a base, the head, and the versions that expire or are pruned
-/// ([`PUSHED_OUT_MAX`] plus one for each added change). The sum is below the 100 operations of a
-/// transaction.
+/// [`RENUMBERED_MAX`] renumbered versions, a base, the head, and the versions that expire or are
+/// pruned ([`PUSHED_OUT_MAX`] plus one for each added change). The sum is below the 100 operations
+/// of a transaction.
 pub const CHANGES_MAX: usize = 24;
 /// The maximum number of versions that one plan renumbers because of a late change.
 pub const RENUMBERED_MAX: usize = 24;
@@ -32,8 +32,8 @@ pub const RENUMBERED_MAX: usize = 24;
 /// renumbers. The base and the first image are always accepted and may add 400 KB each. A plan is
 /// therefore below the 4 MB of a transaction.
 pub const IMAGE_BYTES_MAX: usize = 1_500_000;
-/// The maximum number of versions that one plan prunes or expires, in addition to one for each added
-/// change.
+/// The maximum number of versions that one plan prunes or expires, in addition to one for each
+/// added change.
 const PUSHED_OUT_MAX: u64 = 8;
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 

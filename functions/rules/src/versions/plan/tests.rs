@@ -289,8 +289,8 @@ fn versions_beyond_the_last_ones_are_deleted() {
 }
 
 proptest! {
-    /// Goal: the table has the versions of the head, in the order of the changes. This holds for all
-    /// late changes and all earlier settings.
+    /// Goal: the table has the versions of the head, in the order of the changes. This holds for
+    /// all late changes and all earlier settings.
     #[test]
     fn kept_versions_have_no_gap(
         batches in vec((vec(1..40u64, 1..6), 0..2usize), 1..40),

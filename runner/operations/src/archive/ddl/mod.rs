@@ -1,5 +1,5 @@
-//! `weir archive ddl`: writes the table and views for a query engine, or the statement for a Python library,
-//! from the schemas of the parts.
+//! `weir archive ddl`: writes the table and views for a query engine, or the statement for a Python
+//! library, from the schemas of the parts.
 //!
 //! A column whose type differs between parts is left out. A comment in the DDL lists the types and
 //! the parts; the values are still in `_item`. This module only writes text.

@@ -448,7 +448,8 @@ pub(super) mod tests {
         assert_eq!(years, ["1999", "2013", "9007199254740993"].into());
     }
 
-    /// The archive has the state that a compaction leaves if it is killed before it removes the parts.
+    /// The archive has the state that a compaction leaves if it is killed before it removes the
+    /// parts.
     #[tokio::test]
     async fn an_event_in_two_objects_is_restored_once() {
         let folder = super::super::tests::archive();

@@ -334,8 +334,9 @@ impl Ballots<'_> {
         let item = TransactWriteItem::builder();
         Ok(match after {
             Some(after) => {
-                // A random value lets a recount detect a vote that was changed and changed back. Without this
-                // value, the recount would report the slots' state between the two changes as drift.
+                // A random value lets a recount detect a vote that was changed and changed back.
+                // Without this value, the recount would report the slots' state between the two
+                // changes as drift.
                 let drawn = RandomState::new().hash_one(0_u8);
                 let ballot = after.to_item().with(DRAWN, Number::from(drawn));
                 let ballot = to_sdk_item(&ballot.with(&self.key, key));
@@ -361,9 +362,9 @@ impl Ballots<'_> {
         })
     }
 
-    /// Sums all ballots and compares the sums with the slots of their counters, or of all counters whose
-    /// names begin with `prefix`. Counters that differ are compared again after a grace period. A difference
-    /// is drift if none of the counter's ballots and slots changed in between.
+    /// Sums all ballots and compares the sums with the slots of their counters, or of all counters
+    /// whose names begin with `prefix`. Counters that differ are compared again after a grace
+    /// period. A difference is drift if none of the counter's ballots and slots changed in between.
     ///
     /// # Errors
     /// When a table cannot be read or written.
