@@ -202,10 +202,10 @@ impl Task {
         self.is_leased(now_ms) && self.owner.as_deref() != Some(worker)
     }
 
-    /// Returns whether the stream record with the earlier revision `offered` needs no work: the
-    /// task is done, or a later revision is not leased and has its own record. A later revision
-    /// that is leased does not count, because its worker may have died, and then only the earlier
-    /// record is redelivered.
+    /// Returns whether a worker can ignore the stream record of the earlier revision `offered`: the
+    /// task is done, or this later revision is not leased, so that it has its own record. A leased
+    /// task is not ignored, because its worker may have died, and then only the earlier record is
+    /// redelivered.
     #[must_use]
     pub fn outdates(&self, offered: &Self) -> bool {
         self.done || (self.revision > offered.revision && self.owner.is_none())

@@ -45,10 +45,11 @@ impl<I> Found<I> {
 pub enum LookAhead {
     /// Nothing is loaded: [`Rule::needs`] is not called.
     Nothing,
-    /// Each record is decoded for [`Rule::needs`], dropped, and decoded again for its decision. For
-    /// items of any size.
+    /// Each record is decoded for [`Rule::needs`], dropped, and decoded again for its decision.
+    /// This mode is suitable for items of any size.
     ReadTwice,
-    /// The records are decoded once and kept until the batch ends. For small items.
+    /// The records are decoded once and kept until the batch ends. This mode is suitable only for
+    /// small items.
     Keep,
 }
 

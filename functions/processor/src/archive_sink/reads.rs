@@ -41,7 +41,7 @@ impl Reads {
     pub(super) async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.object_locks.lock();
-            // Removes locks that have no holder and no waiter: nothing else refers to them.
+            // Removes locks that no reader holds or waits for: only this map refers to them.
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
             Arc::clone(turns.entry(name.to_owned()).or_default())
         };

@@ -344,8 +344,8 @@ impl<T: CopyTables> Copies<T> {
             .map(|known| (known.0.key.clone(), known))
             .collect();
         let (mut jobs, mut origins) = (BTreeMap::new(), BTreeMap::new());
-        // Complete jobs and origins are kept in memory, so requests are small even if the previous
-        // items were small.
+        // Jobs and origins are kept completely in memory, so a request reads at most
+        // `LARGE_AT_ONCE` of them, even if the previous items were small.
         let mut portions = BoundedReads::new(known, LARGE_AT_ONCE);
         while let Some(some) = portions.next() {
             let (named, values) = some

@@ -493,7 +493,7 @@ impl CopyTables for DynamoDbCopies {
     }
 
     async fn part(&self, rule: &CopyRule, draw: u64) -> Result<SamplePart, Failure> {
-        // On AWS the item count is some hours old, which is accurate enough.
+        // On AWS the item count is updated about every six hours, which is accurate enough.
         let table = self.describe(&rule.target).await?;
         let known = |number: Option<i64>| number.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
         Ok(sampled_part(known(table.item_count()), known(table.table_size_bytes()), draw))

@@ -125,7 +125,7 @@ impl InMemoryCopies {
         self.state.lock().unwrap().refused.insert(copy.to_owned());
     }
 
-    /// Allows at most this many more copies to be read; with 0, no page at all.
+    /// Allows at most `copies` more copies to be read; with 0, no page can be read.
     pub(crate) fn limit_reads(&self, copies: Option<usize>) {
         self.state.lock().unwrap().reads_left = copies;
     }

@@ -49,9 +49,9 @@ const WRITES_AT_ONCE: usize = 8;
 /// need its own connection, and every shard has an instance of the function. Ten instances with a
 /// thousand connections each would be too many for an endpoint.
 const TARGETS_AT_ONCE: usize = 4;
-/// Default of [`Copies::saved_every`]. After a crash, the work since the last save is repeated. The
-/// worker notices a newer change at the next save. Each save costs a write, a stream record, and an
-/// invocation that has nothing to do.
+/// Default of [`Copies::saved_every`]. After a crash, the work since the last save is repeated. A
+/// worker notices a later change of its origin only at the next save. Each save costs a write, a
+/// stream record, and an invocation that has nothing to do.
 pub const SAVED_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of copies that the batch writes immediately when an origin changed: one round of
 /// requests. The record of the job arrives meanwhile and may cause the same writes again, which are
@@ -94,7 +94,7 @@ impl CopyPage {
     }
 }
 
-/// The data that is kept of a copy that was read only to find its origin.
+/// The data that a round keeps about a copy that it read only to find the copy's origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyOutline {
     /// The index key and the mark of the copy.
@@ -127,8 +127,8 @@ pub struct SamplePart {
 /// The condition of a write of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyGuard {
-    /// The item is a copy of the mark's origin, and the item's current mark is older or belongs to
-    /// another origin.
+    /// The item is a copy of the mark's origin, and the item's current mark has an earlier stamp or
+    /// belongs to another origin.
     Older,
     /// The item is a copy of the mark's origin, and the item's current mark is unchanged since it
     /// was read.

@@ -79,7 +79,8 @@ impl JobInProgress {
         self.job.done = true;
     }
 
-    /// Records the outcome of a page in the job. Returns why some copies were not written.
+    /// Records the outcome of a page in the job. Returns the reason if some copies were not
+    /// written.
     fn record_page(&mut self, page: &mut CopyPage, written: PageOutcome) -> Option<Failure> {
         self.job.copies += written.written;
         self.job.refused += written.refused;
@@ -309,7 +310,7 @@ impl<T: CopyTables> Copies<T> {
         marked.is_origin_there = deleted.is_origin_there;
         marked.add(deleted);
         if marked.is_origin_there {
-            // The origin exists, so nothing is left to do, and a failure does not matter.
+            // The origin exists, so no copy must be deleted, and a failed mark does not matter.
             marked.failure = None;
         }
         marked
@@ -411,8 +412,8 @@ impl<T: CopyTables> Copies<T> {
     }
 
     /// Replaces the marks that were read, and deletes the copies if their origin does not exist.
-    /// Returns the positions, sorted, of the copies that were marked again meanwhile or for which
-    /// there was no time.
+    /// Returns the positions, sorted, of the copies that were marked again meanwhile or were not
+    /// reached before the deadline.
     async fn delete_found(
         &self,
         (rule, origin, key): (&CopyRule, &Origin, &AttributeValue),

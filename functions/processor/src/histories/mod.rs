@@ -103,7 +103,7 @@ impl TransactionBounds {
 pub struct Histories<T> {
     /// The history table.
     pub table: T,
-    /// How long versions are kept.
+    /// The retention: how many versions are kept, and for how long.
     pub retention: Retention,
     /// Retry policy for conflicts with other writers.
     pub retry: RetryPolicy,

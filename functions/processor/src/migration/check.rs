@@ -465,7 +465,7 @@ pub(super) async fn report<S>(
 
 /// Removes the marks of this migration. Marks of other migrations that write to the same table
 /// stay. In a table that the migration reads, only marks of touches belong to this migration. If a
-/// tombstone of this migration is left, its location is recorded for the clean-up. Such a tombstone
+/// tombstone of this migration remains, its location is recorded for the clean-up. Such a tombstone
 /// is from an earlier, abandoned run, because this run's tombstones have already been removed.
 pub(super) async fn unmark(
     worker: &Worker<'_>,

@@ -66,8 +66,8 @@ pub(super) async fn write(
     (written, left)
 }
 
-/// Folds the effects in groups of `size` targets. A group may have a few more, because one item may
-/// have several targets.
+/// Folds the effects in groups of `size` targets. A group may have more targets, because one item
+/// may have several targets.
 fn some_targets(
     mut effects: impl Iterator<Item = (usize, Effect)>,
     size: usize,

@@ -9,7 +9,7 @@ const SAMPLES_MAX: usize = 5;
 /// Maximum length of a sample in characters.
 const SAMPLE_CHARACTERS_MAX: usize = 500;
 
-/// Counts by name, and a few samples.
+/// Counts by name, and at most [`SAMPLES_MAX`] samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     counts: BTreeMap<&'static str, u64>,

@@ -1,7 +1,7 @@
 //! The reconciler: reads every slot of every counter and repairs totals that differ from the slots.
 //!
 //! The reconciler runs on a schedule. `rules::counters::reconcile` explains what a check may
-//! conclude, and why this agrees with stream records that are still in flight. Counters are found
+//! conclude, and why a repair cannot conflict with stream records in flight. Counters are found
 //! by scanning the keys of both tables. The totals table has the counters whose slots are all
 //! deleted, and the slots table has the counters whose records were all lost. So a run reads both
 //! tables once, and writes nothing if nothing differs. The starting point changes from run to run,

@@ -50,7 +50,7 @@ pub fn is_bare_tombstone(item: &Item, schema: &KeySchema) -> bool {
 }
 
 /// Returns the same as [`is_bare_tombstone`], without a key schema. `is_key` returns whether a name
-/// is that of a key attribute.
+/// belongs to a key attribute.
 #[must_use]
 pub fn is_bare_tombstone_of(item: &Item, is_key: impl Fn(&str) -> bool) -> bool {
     let gone = item.get(MARK).and_then(AttributeValue::as_map).is_some_and(is_gone);

@@ -1,11 +1,11 @@
 //! The rule of migrations, which maps an item of a source table to items of target tables.
 //!
 //! A record produces statements about the targets that its item had before or has after the change:
-//! whether the item still has the target, as of the record's stamp. The backfill produces the same
+//! whether the item still produces the target, as of the record's stamp. The backfill produces such
 //! statements about each item that it reads, with the lowest stamp. Functions consume the stream
 //! from before the backfill's first read. Every later change of an item therefore has a higher
 //! stamp than the backfill's statement. A delete leaves a tombstone, so that a statement from an
-//! older read does not restore the item. Each target is a growing set of registers, one for each
+//! earlier read does not restore the item. Each target is a growing set of registers, one for each
 //! source item. The order, repetition and interleaving of records and backfill therefore do not
 //! affect the final state.
 //!

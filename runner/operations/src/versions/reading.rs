@@ -77,7 +77,7 @@ pub(super) async fn stored_versions(
             return Err(fatal!("the history has more than {HISTORY_BYTES_MAX} bytes"));
         }
         // If TTL deletes a version before the function sets its expiry, an incomplete item without
-        // a stamp is left.
+        // a stamp remains.
         if item.contains_key("stamp") {
             match Version::from_item(&item) {
                 Ok(version) => versions.push(version),

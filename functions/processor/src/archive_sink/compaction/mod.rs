@@ -187,7 +187,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
     }
 
     /// Returns the folders of all days of all tables, newest first. Each day costs a listing even
-    /// if it needs no work, so the latest days come first.
+    /// if it has nothing to compact, so the latest days come first.
     async fn days(
         &self,
         selection: &Selection,
@@ -254,8 +254,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
     }
 
     /// Returns the hours of a day with parts that are old enough, and for each hour whether it is
-    /// worth compacting. Rewriting a single part saves nothing. Only one page of a day's objects is
-    /// in memory at a time.
+    /// worth compacting. An hour with a single part is not, because rewriting a single part saves
+    /// nothing. Only one page of a day's objects is in memory at a time.
     async fn hours_of(
         &self,
         day: &str,

@@ -59,7 +59,8 @@ pub struct ErasureReceipt {
     pub event_ids: BTreeSet<String>,
     /// Noncurrent versions of the table's objects that were removed from a versioned bucket.
     pub earlier_contents_removed: usize,
-    /// Passes over the table by the call that completed the erasure. The last pass found nothing.
+    /// Passes over the table by the call that completed the erasure. The last pass found no row to
+    /// erase.
     pub passes: usize,
     /// The progress of an incomplete erasure; `None` if it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,7 +158,8 @@ pub struct ErasureSummary {
     pub objects_replaced: usize,
     /// Noncurrent versions of the table's objects that were removed from a versioned bucket.
     pub earlier_contents_removed: usize,
-    /// Passes over the table by the call that completed the erasure. The last pass found nothing.
+    /// Passes over the table by the call that completed the erasure. The last pass found no row to
+    /// erase.
     pub passes: usize,
 }
 

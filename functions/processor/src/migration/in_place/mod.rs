@@ -1,7 +1,7 @@
 //! Changes items in place. The item is read and evaluated, and one conditional write changes it.
-//! The condition compares everything that the evaluation may have read. If no condition can express
-//! all of it, the write returns the previous item. The previous item is then evaluated, and a wrong
-//! change is reverted.
+//! The condition compares everything that the evaluation may have read. If no condition can compare
+//! everything, the write returns the previous item. The previous item is then evaluated, and a
+//! wrong change is reverted.
 //!
 //! The rule defines the expected item and the guard, which is the condition of the write. A deleted
 //! item stays deleted.

@@ -1,7 +1,7 @@
 //! Iterates over the selected rows of one part, with the newest row of each key first.
 //!
-//! Parts are read newest first. The order matters for an older item with too many attributes: it
-//! cannot be compared and replaced, so the newest row must be put first.
+//! Parts are read newest first. The order matters for an item with more attributes than a condition
+//! can compare: such an item cannot be replaced after the put, so the newest row must be put first.
 
 use std::collections::BTreeMap;
 

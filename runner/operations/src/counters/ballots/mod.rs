@@ -364,7 +364,8 @@ impl Ballots<'_> {
 
     /// Sums all ballots and compares the sums with the slots of their counters, or of all counters
     /// whose names begin with `prefix`. Counters that differ are compared again after a grace
-    /// period. A difference is drift if none of the counter's ballots and slots changed in between.
+    /// period. A difference is drift if none of the counter's ballots and slots changed between the
+    /// two comparisons.
     ///
     /// # Errors
     /// When a table cannot be read or written.
@@ -478,7 +479,7 @@ impl Ballots<'_> {
         parts.push(self.repair_of_slot(slot, held, sum)?);
         let request = self.place.client.transact_write_items().set_transact_items(Some(parts));
         let Err(error) = request.send().await else { return Ok(true) };
-        // Nothing was applied; the next recount repairs the difference.
+        // The transaction was cancelled without effect; the next recount repairs the difference.
         if is_contended(error.code(), &error_text(&error)) {
             return Ok(false);
         }
