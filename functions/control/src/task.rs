@@ -203,9 +203,9 @@ impl Task {
     }
 
     /// Returns whether a worker can ignore the stream record of the earlier revision `offered`: the
-    /// task is done, or this later revision is not leased, so that it has its own record. A leased
-    /// task is not ignored, because its worker may have died, and then only the earlier record is
-    /// redelivered.
+    /// task is done, or this revision is later and not leased, so it has its own record. While a
+    /// later revision is leased, the record is not ignored: the worker may have died, and then only
+    /// the earlier record is redelivered.
     #[must_use]
     pub fn outdates(&self, offered: &Self) -> bool {
         self.done || (self.revision > offered.revision && self.owner.is_none())

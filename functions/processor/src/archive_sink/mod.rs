@@ -42,7 +42,8 @@ use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome};
 use crate::object_store::{ObjectEntry, ObjectStore, PutOutcome};
 
-/// Maximum number of buckets that are written concurrently. A batch rarely spans more minutes.
+/// Maximum number of buckets that are written concurrently. A batch rarely spans more than four
+/// minutes.
 const BUCKETS_AT_ONCE: usize = 4;
 /// Maximum number of parts of one bucket that are read concurrently, if there is enough memory.
 const READS_AT_ONCE: usize = 8;

@@ -58,7 +58,7 @@ pub(super) enum CheckOutcome {
 /// Results of checks, by the copy's key in DynamoDB JSON.
 pub(super) type CheckOutcomes = BTreeMap<String, Result<CheckOutcome, Failure>>;
 
-/// The [`Sight::arrival`] of each copy, by the copy's key in DynamoDB JSON. Only a check that a
+/// The [`CopyReads::arrival`] of each copy, by the copy's key in DynamoDB JSON. Only a check that a
 /// stream record requests has an entry.
 pub(super) type HopsByCopy = BTreeMap<String, u32>;
 
@@ -71,7 +71,7 @@ struct RoundReads<'a> {
     /// The attributes of each copy that the first read kept, by the copy's key in DynamoDB JSON.
     before: BTreeMap<String, CopyOutline>,
     after: BTreeMap<String, Item>,
-    /// The value of [`Sight::nonce`] for this round.
+    /// The value of [`CopyReads::nonce`] for this round.
     nonce: u64,
     arrivals: &'a HopsByCopy,
     /// Copies that were not read, or whose origins were not read, because the items before them

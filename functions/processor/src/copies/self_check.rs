@@ -25,7 +25,7 @@ const SAMPLE_COPIES_MAX: usize = 400;
 /// [`SAMPLE_COPIES_MAX`] copies.
 const SAMPLE_PAGES_MAX: usize = 4;
 
-/// The report of a run.
+/// The report of a run of the self-check or of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SelfCheckReport {

@@ -131,10 +131,10 @@ impl CopyStatement {
     }
 }
 
-/// Returns the statement that writes a copy if [`CopyGuard::of_job`](super::CopyGuard::of_job)
-/// holds. `key` is the key of one copy; the keys of all other copies have the same attributes.
-/// Returns `None` if PartiQL cannot express the write: a name contains a quotation mark, or the
-/// statement would exceed DynamoDB's maximum length.
+/// Returns the statement that writes a copy on the condition
+/// [`CopyGuard::of_job`](super::CopyGuard::of_job). `key` is the key of one copy; the keys of all
+/// other copies have the same attributes. Returns `None` if PartiQL cannot express the write: a
+/// name contains a quotation mark, or the statement would exceed DynamoDB's maximum length.
 pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Option<CopyStatement> {
     // If literals make the statement too long, it is built again with parameters only.
     [true, false].into_iter().find_map(|is_literal| statement(rule, key, update, is_literal))

@@ -1,8 +1,8 @@
 //! Dispatches records of the control table's stream: a worker processes the task of a record now,
 //! checks the task again later, postpones it, or marks it as superseded.
 //!
-//! The migration's state decides between these actions (`State::turn_of`). Other modules implement
-//! the tasks.
+//! The migration's state decides between these actions (`State::decide_task`). Other modules
+//! implement the tasks.
 
 use std::sync::Arc;
 use std::time::Duration;

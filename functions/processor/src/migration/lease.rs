@@ -102,7 +102,7 @@ async fn renewed_every<T, E>(
         let renewing = Box::pin(renewed(control, &task, ends));
         // After successful work, a renewal in progress is awaited, because its outcome determines
         // the revision with which the task is saved. After failed work, the renewal is not awaited:
-        // the task is read again before it is saved, and there may be no time.
+        // the task is read again before it is saved, and the invocation may be about to end.
         let (renewed, done) = match select(&mut work, renewing).await {
             Either::Left((Err(failed), _)) => return Ok(Some((Err(failed), task.clone()))),
             Either::Left((done, renewing)) => (renewing.await, Some(done)),

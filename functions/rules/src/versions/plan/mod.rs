@@ -83,7 +83,7 @@ pub struct TooLate(usize);
 /// Returns the changes that a history does not contain yet. `tail` has the last versions of the
 /// history, ordered by number. It begins at or before the position of the earliest change, or with
 /// the first existing version. If this first version is not version 1, changes before it count as
-/// pruned.
+/// pruned, so they are not in the result.
 #[must_use]
 pub fn missing(head: Option<&Head>, tail: &[Version], changes: &Changes) -> Changes {
     let Some(head) = head else { return changes.clone() };
