@@ -45,7 +45,7 @@ impl Active {
     /// The name of the entry.
     pub const NAME: &'static str = "ACTIVE";
 
-    /// Removes a migration. Returns whether the entry contained it.
+    /// Removes a migration. Returns whether the entry contained the migration.
     pub fn remove(&mut self, migration: &str) -> bool {
         let was_followed = self.active.remove(migration).is_some();
         self.moves.remove(migration).is_some() || was_followed

@@ -4,13 +4,13 @@ use rules::migration::Phase;
 
 use crate::state::State;
 
-/// The expected state of a migration. Each step of a command checks it again, as a condition of the
-/// step's transaction. So only one of two concurrent commands succeeds.
+/// The expected state of a migration. The transaction of each step of a command has this
+/// expectation as its condition, so only one of two concurrent commands succeeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Expect<'e> {
     /// The phases in which the change may begin.
     pub phases: &'e [Phase],
-    /// The command that must hold the migration; `None` accepts any holder.
+    /// The command that must have claimed the migration; `None` accepts any command.
     pub holder: Option<&'e str>,
     /// The run of tasks that must be the latest run; `None` accepts any run.
     pub run: Option<u64>,
@@ -24,7 +24,7 @@ pub enum UnexpectedState {
         /// The current phase.
         phase: Phase,
     },
-    /// Another command holds the migration.
+    /// Another command has claimed the migration.
     OtherHolder,
     /// A later run of tasks has begun.
     LaterRun,

@@ -58,8 +58,8 @@ pub enum Move {
         switch: Switch,
         /// The number of drained shards.
         shards: usize,
-        /// The time in seconds since 1970 after which functions apply records of the targets; only
-        /// after a cut-over.
+        /// The time in seconds since 1970 after which functions apply records of the targets;
+        /// `Some` only for a cut-over.
         back_since: Option<i64>,
         /// The wall-clock time of the switch, in seconds since 1970.
         switched_at: u64,
@@ -73,9 +73,9 @@ pub enum Move {
         /// The epoch of the route: its revision.
         epoch: u64,
     },
-    /// Every item has been changed back in place.
+    /// Every item has been restored to the old shape in place.
     RevertedInPlace {
-        /// The number of items that were changed back.
+        /// The number of items that were restored to the old shape.
         items: u64,
         /// The number of drained shards.
         shards: usize,
@@ -146,7 +146,8 @@ impl Move {
         })
     }
 
-    /// Applies the move to a state. The caller checks with [`crate::Expect`] that the move may begin.
+    /// Applies the move to a state. The caller checks with [`crate::Expect`] that the move may
+    /// begin.
     pub fn apply(&self, state: &mut State) {
         state.phase = self.to().unwrap_or(state.phase);
         match self {
@@ -219,7 +220,7 @@ impl Move {
                 format!("finished a switch that was already committed, epoch {epoch}")
             }
             Self::RevertedInPlace { items: number, shards, epoch } => {
-                format!("{}, {}, epoch {epoch}", items(*number, "changed back"), drained(*shards))
+                format!("{}, {}, epoch {epoch}", items(*number, "reverted"), drained(*shards))
             }
             Self::Close => "the migration can no longer be reverted".to_owned(),
             Self::CloseInPlace(_) => "every pending write is applied".to_owned(),
@@ -229,7 +230,7 @@ impl Move {
     }
 }
 
-/// Records the result of a comparison for a cut-over.
+/// Stores the result of a comparison for a cut-over in the state.
 fn note(state: &mut State, verified: Verified) {
     state.end_comparison(verified.run);
     state.verified = Some(verified);
@@ -252,7 +253,7 @@ fn count_of(number: u64, thing: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Returns every move, by its name in `testdata/moves.txt`.
+    /// Returns every move with its name in `testdata/moves.txt`.
     fn moves() -> Vec<(&'static str, Move)> {
         let (holder, fingerprint) = ("h".to_owned(), "f".to_owned());
         let claim = |switch, is_first| Move::Claim { switch, holder: holder.clone(), is_first };

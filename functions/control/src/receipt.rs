@@ -1,7 +1,7 @@
 //! The receipt of a purge: what the purge removed.
 //!
-//! Item name / `RECEIPT`: `receipt`, `weir.migration.receipt/v1` as JSON. The entry is written
-//! once.
+//! Item name / `RECEIPT`: `receipt`, JSON in the format `weir.migration.receipt/v1`. The entry is
+//! written once.
 
 use serde::{Deserialize, Serialize};
 

@@ -67,7 +67,7 @@ impl Route {
         self.run.as_deref().unwrap_or(&self.migration)
     }
 
-    /// Notes the migration that uses the route.
+    /// Stores the name of the migration that uses the route.
     pub fn set_owner(&mut self, migration: &str) {
         self.run = (self.migration != migration).then(|| migration.to_owned());
     }

@@ -39,7 +39,7 @@ pub struct State {
     pub since: i64,
     /// The time in seconds since 1970 after which functions apply records of the targets, set by a
     /// cut-over. For a migration in place: the time after which functions apply records for the run
-    /// that changes items back.
+    /// that restores the items to the old shape.
     #[serde(default, skip_serializing_if = "is_default")]
     pub back_since: i64,
     /// The item count of each source when the backfill began, to report the progress.
@@ -130,13 +130,15 @@ impl State {
         self.verified.map_or(0, |verified| verified.at)
     }
 
-    /// Returns the seconds since the last comparison for a cut-over began.
+    /// Returns the number of seconds from the beginning of the last comparison for a cut-over to
+    /// `now`.
     #[must_use]
     pub fn comparison_age(&self, now: i64) -> i64 {
         now.saturating_sub(self.verified_at())
     }
 
-    /// Returns the time up to which all writes to the targets are known to be applied to the sources.
+    /// Returns the time up to which all writes to the targets are known to be applied to the
+    /// sources.
     #[must_use]
     pub fn reverse_known_until(&self) -> i64 {
         self.back_since.max(self.back_at)
@@ -152,7 +154,8 @@ impl State {
         }
     }
 
-    /// Records that a comparison begins. With `since`, another command may resume it.
+    /// Records that a comparison begins. If `since` is given, another command may resume the
+    /// comparison.
     pub fn begin_comparison(&mut self, run: u64, since: Option<i64>) {
         self.comparing = Some(Comparing { run, since });
     }

@@ -17,8 +17,8 @@ pub const BACKFILL_RUN: u64 = 0;
 const SAMPLES_MAX: usize = 5;
 /// The maximum length of a reason in characters, because a reason may contain a server's response.
 const REASON_CHARACTERS_MAX: usize = 500;
-/// The maximum duration of an invocation in milliseconds. Source: AWS Lambda developer guide, "Lambda
-/// quotas".
+/// The maximum duration of an invocation in milliseconds. Source: AWS Lambda developer guide,
+/// "Lambda quotas".
 const INVOCATION_MS_MAX: u64 = 900_000;
 
 /// The work of a task on its segment.
@@ -56,8 +56,8 @@ impl Work {
         matches!(self, Self::CheckSource | Self::CheckTarget)
     }
 
-    /// Returns whether the rate of the migration limits the work. Comparisons and the work that ends a
-    /// migration have no limit, because an operator waits for them.
+    /// Returns whether the rate of the migration limits the work. Comparisons and the work that
+    /// ends a migration have no limit, because an operator waits for them.
     #[must_use]
     pub fn has_rate(self) -> bool {
         matches!(self, Self::Backfill | Self::Touch)
@@ -137,7 +137,7 @@ pub struct Task {
 /// The progress of a touch when it was restarted to remove marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
-    /// Whether the touch had read the segment to its end.
+    /// Whether the touch had read the complete segment.
     pub done: bool,
     /// The counts at that time, by name.
     #[serde(default)]
@@ -202,10 +202,10 @@ impl Task {
         self.is_leased(now_ms) && self.owner.as_deref() != Some(worker)
     }
 
-    /// Returns whether the stream record with the earlier revision `offered` needs no work: the
-    /// task is done, or a later revision is not leased and has its own record. A later revision
-    /// that is leased does not count, because its worker may have died, and then only the earlier
-    /// record is redelivered.
+    /// Returns whether a worker can ignore the stream record of the earlier revision `offered`: the
+    /// task is done, or this revision is later and not leased, so it has its own record. While a
+    /// later revision is leased, the record is not ignored: the worker may have died, and then only
+    /// the earlier record is redelivered.
     #[must_use]
     pub fn outdates(&self, offered: &Self) -> bool {
         self.done || (self.revision > offered.revision && self.owner.is_none())
@@ -217,8 +217,8 @@ impl Task {
         !self.done && !self.aside && self.owner.is_none()
     }
 
-    /// Returns whether a worker may still work on the task. A worker whose lease has expired continues
-    /// until its slice or its invocation ends.
+    /// Returns whether a worker may still work on the task. A worker whose lease has expired
+    /// continues until its slice or its invocation ends.
     #[must_use]
     pub fn may_be_in_progress(&self, now_ms: u64) -> bool {
         self.owner.is_some() && now_ms < self.leased_until.saturating_add(INVOCATION_MS_MAX)
@@ -247,8 +247,8 @@ impl Task {
         (self.done, self.superseded) = (true, true);
     }
 
-    /// Records a failed attempt. `page` limits the next page. With `set_aside`, workers skip the
-    /// task until an operator resumes the migration.
+    /// Records a failed attempt. `page` limits the number of items in the next page. If `set_aside`
+    /// is true, workers skip the task until an operator resumes the migration.
     pub fn fail(&mut self, reason: &str, page: Option<u32>, set_aside: bool) {
         self.release();
         self.failing = Some(reason.chars().take(REASON_CHARACTERS_MAX).collect());
@@ -257,13 +257,13 @@ impl Task {
         self.aside = set_aside;
     }
 
-    /// Records a successful attempt, with the limit for the next page.
+    /// Records a successful attempt. `page` limits the number of items in the next page.
     pub fn succeed(&mut self, page: Option<u32>) {
         self.release();
         (self.failing, self.failed, self.aside, self.page) = (None, 0, false, page);
     }
 
-    /// Adds counts and samples.
+    /// Adds counts and samples of items to the task.
     pub fn add<'c>(
         &mut self,
         counts: impl IntoIterator<Item = (&'c str, u64)>,
@@ -289,7 +289,8 @@ impl Task {
         true
     }
 
-    /// Returns whether the segment was read to its end, not counting a restart to remove marks.
+    /// Returns whether the task has read the complete segment, not counting a restart to remove
+    /// marks.
     #[must_use]
     pub fn is_copied(&self) -> bool {
         self.clears.as_ref().map_or(self.done, |copied| copied.done)

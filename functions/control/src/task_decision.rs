@@ -35,7 +35,8 @@ impl State {
         if self.replaces(task.run) || self.is_past(task.run) {
             return TaskDecision::SupersedeWhenFree;
         }
-        // After a switch, a repair would overwrite newer values of the writers with older ones.
+        // After a switch, a repair would overwrite the writers' values with values from before the
+        // switch.
         if task.repairs && !self.phase.may_repair(task.direction) {
             return match self.phase {
                 Phase::None => TaskDecision::Ignore,

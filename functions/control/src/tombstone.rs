@@ -28,7 +28,7 @@ pub struct Tombstone {
 }
 
 impl Tombstone {
-    /// The prefix of the names of these entries.
+    /// The prefix of the names of tombstone entries.
     pub const PREFIX: &'static str = "TOMBSTONE#";
 
     /// Returns the entry for a tombstone. `key` is DynamoDB JSON.
@@ -54,7 +54,7 @@ impl Entry for Tombstone {
     }
 }
 
-/// Returns the partition keys of all these entries of a migration.
+/// Returns the partition keys of all tombstone entries of a migration.
 pub fn tombstone_partitions(migration: &str) -> impl ExactSizeIterator<Item = String> {
     let migration = migration.to_owned();
     (0..PARTITIONS as usize)

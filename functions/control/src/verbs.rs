@@ -1,5 +1,5 @@
-//! The answer to each verb of `weir migrate` in each phase, as one table. A refusal contains the
-//! reason and the command to run instead.
+//! The decision about each subcommand (verb) of `weir migrate` in each phase, as one table. A
+//! refusal contains the reason and the command to run instead.
 //!
 //! A command reads the phase, and looks up its verb and the phase in this table. The transaction
 //! that changes the phase is conditional on the same phases, so only one of two concurrent commands
@@ -8,7 +8,7 @@
 use rules::migration::Phase;
 use rules::migration::plan::Kind;
 
-/// A verb of `weir migrate` that changes the course of a migration.
+/// A subcommand of `weir migrate` that changes the course of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Starts a migration, or resumes its start.
@@ -31,21 +31,22 @@ pub enum Verb {
     Abort,
 }
 
-/// The answer to a verb.
+/// The decision about a subcommand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerbDecision {
-    /// The verb is carried out.
+    /// The subcommand is carried out.
     CarryOut,
-    /// Another command began the verb and did not finish it; this command continues the work.
+    /// An earlier command began this subcommand and did not finish; the new command continues its
+    /// work.
     TakeOver,
-    /// The verb was already carried out. Its last step is repeated, because the earlier command may
-    /// have died before that step.
+    /// The subcommand was already carried out. Its last step is repeated, because the earlier
+    /// command may have died before that step.
     AlreadyDone,
-    /// The verb is refused, for this reason.
+    /// The subcommand is refused, for this reason.
     Refused(String),
 }
 
-/// Returns the answer to a verb for a migration of this name, kind and phase.
+/// Returns the decision about a subcommand for a migration of this name, kind and phase.
 #[must_use]
 pub fn decide_verb(name: &str, kind: Kind, verb: Verb, phase: Phase) -> VerbDecision {
     let answer = match verb {
@@ -69,9 +70,9 @@ pub fn decide_verb(name: &str, kind: Kind, verb: Verb, phase: Phase) -> VerbDeci
 
 type PhaseDecision = Result<VerbDecision, &'static str>;
 
-/// The reason to refuse a verb for a migration that was never started.
+/// The reason to refuse a subcommand for a migration that was never started.
 const NOT_BEGUN: &str = "start it with `weir migrate start`";
-/// The reason to refuse a verb for a migration whose switch is committed but not finished.
+/// The reason to refuse a subcommand for a migration whose switch is committed but not finished.
 const FINISH_CUTOVER: &str =
     "the switch is committed but not finished: run `weir migrate cutover NAME` again";
 const FINISH_REVERT: &str =
@@ -96,7 +97,7 @@ fn start(phase: Phase) -> PhaseDecision {
         | Phase::Returning
         | Phase::Completing => Ok(VerbDecision::AlreadyDone),
         Phase::Reverted | Phase::Completed | Phase::Aborted => {
-            Err("items of two runs must not mix: give the plan another name")
+            Err("a migration of this name has already ended: give the plan another name")
         }
     }
 }
@@ -117,7 +118,7 @@ fn pause(phase: Phase) -> PhaseDecision {
     }
 }
 
-/// Returns the answer to `resume` and `throttle`. Both are allowed after an abort or a revert,
+/// Returns the decision about `resume` and `throttle`. Both are allowed after an abort or a revert,
 /// because workers may still have marks to remove.
 fn adjust(phase: Phase) -> PhaseDecision {
     match phase {
@@ -127,7 +128,7 @@ fn adjust(phase: Phase) -> PhaseDecision {
     }
 }
 
-/// Returns the answer to `verify`. After a cut-over, `verify` compares the reverse direction.
+/// Returns the decision about `verify`. After a cut-over, `verify` compares the reverse direction.
 fn verify(kind: Kind, phase: Phase) -> PhaseDecision {
     match phase {
         Phase::Tailing | Phase::Ready => Ok(VerbDecision::CarryOut),
@@ -135,16 +136,16 @@ fn verify(kind: Kind, phase: Phase) -> PhaseDecision {
             Ok(VerbDecision::CarryOut)
         }
         Phase::None => Err(NOT_BEGUN),
-        Phase::Preparing | Phase::Copying => {
-            Err("wait until it is tailing: `weir migrate status NAME` shows the progress")
-        }
+        Phase::Preparing | Phase::Copying => Err(
+            "wait until the migration is tailing: `weir migrate status NAME` shows the progress",
+        ),
         Phase::CuttingOver => Err(
-            "another command is cutting it over: `weir migrate cutover NAME` replaces that command",
+            "another command is cutting the migration over: `weir migrate cutover NAME` replaces that command",
         ),
         Phase::Turning => Err(FINISH_CUTOVER),
-        Phase::Reverting => {
-            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
-        }
+        Phase::Reverting => Err(
+            "another command is reverting the migration: `weir migrate revert NAME` replaces that command",
+        ),
         Phase::Returning => Err(FINISH_REVERT),
         Phase::CutOver => Err(
             "clients now write the new attributes to the same items, so there is nothing to compare",
@@ -158,7 +159,7 @@ fn verify(kind: Kind, phase: Phase) -> PhaseDecision {
 
 fn cutover(kind: Kind, phase: Phase) -> PhaseDecision {
     if kind == Kind::Purge && !matches!(phase, Phase::Completed | Phase::Aborted) {
-        return Err("a purge has nothing to switch to: `weir migrate complete NAME` ends it");
+        return Err("a purge has no cut-over: `weir migrate complete NAME` ends the purge");
     }
     match phase {
         Phase::Ready => Ok(VerbDecision::CarryOut),
@@ -168,11 +169,11 @@ fn cutover(kind: Kind, phase: Phase) -> PhaseDecision {
         Phase::Preparing | Phase::Copying | Phase::Tailing => {
             Err("`weir migrate verify NAME` must find no difference first")
         }
-        Phase::Reverting | Phase::Returning => {
-            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
-        }
+        Phase::Reverting | Phase::Returning => Err(
+            "another command is reverting the migration: `weir migrate revert NAME` replaces that command",
+        ),
         Phase::Completing => {
-            Err("it can no longer be cut over: `weir migrate complete NAME` finishes it")
+            Err("the migration is being completed: `weir migrate complete NAME` finishes it")
         }
         Phase::Reverted | Phase::Aborted if kind == Kind::InPlace => Err(RUN_AGAIN_IN_PLACE),
         Phase::Reverted | Phase::Aborted if kind != Kind::Purge => Err(RUN_AGAIN),
@@ -190,11 +191,11 @@ fn revert(kind: Kind, phase: Phase) -> PhaseDecision {
         Phase::Reverted => Ok(VerbDecision::AlreadyDone),
         Phase::None => Err(NOT_BEGUN),
         Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => {
-            Err("it is not cut over yet: `weir migrate abort NAME` ends it instead")
+            Err("the migration is not cut over yet: to end it, run `weir migrate abort NAME`")
         }
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Completing => {
-            Err("it can no longer be reverted: `weir migrate complete NAME` finishes it")
+            Err("the migration can no longer be reverted: `weir migrate complete NAME` finishes it")
         }
         Phase::Completed | Phase::Aborted => Err(ENDED),
     }
@@ -211,12 +212,12 @@ fn complete(kind: Kind, phase: Phase) -> PhaseDecision {
             Err("`weir migrate verify NAME` must find no difference first")
         }
         Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => {
-            Err("cut it over first: `weir migrate cutover NAME`")
+            Err("cut the migration over first: `weir migrate cutover NAME`")
         }
         Phase::Turning => Err(FINISH_CUTOVER),
-        Phase::Reverting => {
-            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
-        }
+        Phase::Reverting => Err(
+            "another command is reverting the migration: `weir migrate revert NAME` replaces that command",
+        ),
         Phase::Returning => Err(FINISH_REVERT),
         Phase::Reverted | Phase::Aborted => Err(ENDED),
     }
@@ -232,16 +233,17 @@ fn abort(phase: Phase) -> PhaseDecision {
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Returning => Err(FINISH_REVERT),
         Phase::Completing => {
-            Err("it can no longer be aborted: `weir migrate complete NAME` finishes it")
+            Err("the migration can no longer be aborted: `weir migrate complete NAME` finishes it")
         }
         Phase::CutOver | Phase::Reverting => Err(
-            "it can be aborted only before the cut-over: `weir migrate status NAME` shows the next step",
+            "a migration can be aborted only before the cut-over: `weir migrate status NAME` shows the next step",
         ),
         Phase::Reverted | Phase::Completed => Err(ENDED),
     }
 }
 
-/// Returns the phases in which a verb is carried out, as the condition of its write.
+/// Returns the phases in which a subcommand is carried out. The write of the command is conditional
+/// on these phases.
 #[must_use]
 pub fn phases_of(kind: Kind, verb: Verb) -> Vec<Phase> {
     let is_carried_out =
@@ -255,7 +257,7 @@ pub fn left_by_abort(kind: Kind) -> &'static str {
     match kind {
         Kind::Restructure | Kind::Split => "the sources are unchanged; delete the targets yourself",
         Kind::InPlace => {
-            "changed items stay changed; to change them back, start a plan with another name and the inverse transform"
+            "changed items stay changed; to restore the old shape, start a plan with another name and the inverse transform"
         }
         Kind::Purge => "removed items stay removed",
     }
@@ -277,7 +279,7 @@ mod tests {
         ("abort", Verb::Abort),
     ];
 
-    /// Returns the answers to all verbs in all phases for a kind, in the form of
+    /// Returns the decisions about all subcommands in all phases for a kind, in the form of
     /// `testdata/verbs.txt`.
     fn drawn(kind: Kind) -> String {
         let mut text = format!("{:<14}", "phase");

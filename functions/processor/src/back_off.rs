@@ -1,8 +1,8 @@
 //! Back-off: how often an operation is retried within one invocation, and the waits between the
 //! attempts.
 //!
-//! The module is independent of the operation. Waits have full jitter, so that writers that collided do
-//! not collide again (AWS Architecture Blog, "Exponential Backoff And Jitter").
+//! The module is independent of the operation. Waits have full jitter, so that writers that
+//! collided do not collide again (AWS Architecture Blog, "Exponential Backoff And Jitter").
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -73,7 +73,8 @@ impl Deadline {
         self,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        let out_of_time = || Err(Failure::Retry("out of time in this invocation".to_owned()));
+        let out_of_time =
+            || Err(Failure::Retry("the time limit of this invocation was reached".to_owned()));
         if self.is_over() {
             return out_of_time();
         }

@@ -60,8 +60,8 @@ struct Origin {
     source: Option<String>,
 }
 
-/// A request by an operator. Unknown members are rejected, so that a mistyped request does not run a
-/// different operation than intended.
+/// A request by an operator. Unknown members are rejected, so that a mistyped request does not run
+/// a different operation than intended.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Event<'e> {
@@ -115,7 +115,7 @@ pub fn decode(event: &str) -> Result<Request, Failure> {
             let age_seconds = compact.age_seconds.unwrap_or(AGE_SECONDS_DEFAULT);
             if age_seconds < AGE_SECONDS_MIN && !compact.nothing_is_archiving {
                 return Err(wrong(format!(
-                    "ageSeconds={age_seconds} is below {AGE_SECONDS_MIN}, so a writer may still be using the parts (add \"nothingIsArchiving\":true if no invocation of `archive` is running)"
+                    "ageSeconds={age_seconds} is below {AGE_SECONDS_MIN}, so a writer may still be using the parts; send a larger ageSeconds, or add \"nothingIsArchiving\":true if no invocation of `archive` is running"
                 )));
             }
             Ok(Request::Compact { table: compact.table, age_seconds })

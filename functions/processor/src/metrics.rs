@@ -1,7 +1,7 @@
 //! Metrics of one invocation, as one JSON line in CloudWatch's embedded metric format. CloudWatch
 //! extracts the metrics from the line, and keeps the line as a log entry.
 //!
-//! This module counts nothing and sends nothing itself. Lambda reads the line from standard output.
+//! This module only formats and prints the numbers. Lambda reads the line from standard output.
 //! Source: Amazon CloudWatch user guide, "Specification: Embedded metric format".
 
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ pub const NAMESPACE: &str = "Weir";
 /// The only dimension: the function's name on AWS, as in Lambda's own metrics.
 pub const DIMENSION: &str = "FunctionName";
 
-/// The CloudWatch units used here.
+/// The CloudWatch units of the functions' metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Count,

@@ -21,8 +21,8 @@ use crate::tables::{Guard, Table, WriteOutcome, load_all};
 
 /// Maximum number of totals that are written concurrently: enough to hide the latency of a write.
 const WRITES_AT_ONCE: usize = 16;
-/// Maximum number of slots in the totals that are written concurrently. A slot takes about 3 KB until its
-/// total is written, so this many slots take 15 MB of the function's 256 MB.
+/// Maximum number of slots in the totals that are written concurrently. A slot takes about 3 KB
+/// until its total is written, so this many slots take 15 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 5_000;
 
 /// Maximum number of slots that one load reads at a time. Four loads run concurrently (see the
@@ -141,7 +141,8 @@ impl<T: Table> Executor for Totals<T> {
                 largest => (SLOTS_READ_AT_ONCE / largest).clamp(1, BATCH_GET_KEYS_MAX),
             };
             let rest = counters.split_off(count.min(counters.len()));
-            // Only the decoded totals are kept, because items take several times the memory.
+            // Only the decoded totals are kept, because their items take several times as much
+            // memory.
             let items = self.load_items(counters).await?.into_iter();
             let totals = items.map(|(counter, item)| (counter, Total::from_item(&item)));
             found.inputs.extend(totals);
@@ -174,7 +175,8 @@ impl<T: Table> Executor for Totals<T> {
                 outcome
             })
             .collect();
-        // Totals that were not loaded are assumed to have as many slots as the largest loaded total.
+        // Totals that were not loaded are assumed to have as many slots as the largest loaded
+        // total.
         let largest = self.largest.load(Ordering::Relaxed).max(1);
         let at_once = (SLOTS_AT_ONCE / largest).clamp(1, WRITES_AT_ONCE);
         stream::iter(joins).buffer_unordered(at_once).collect().await

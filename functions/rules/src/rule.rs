@@ -20,8 +20,8 @@ pub type Needs = BTreeSet<String>;
 pub struct Found<I> {
     /// The inputs by target. Each input is read once per batch, even if several records need it.
     pub inputs: BTreeMap<String, I>,
-    /// The targets that were not loaded, because the loaded inputs already have many slots. A
-    /// target that was not loaded is read when it is written.
+    /// The targets that were not loaded, because the loaded inputs already have the maximum number
+    /// of slots. A target that was not loaded is read when it is written.
     pub not_loaded: BTreeSet<String>,
 }
 
@@ -32,7 +32,7 @@ impl<I> Default for Found<I> {
 }
 
 impl<I> Found<I> {
-    /// Adds more found inputs.
+    /// Adds the inputs of another `Found`.
     pub fn add(&mut self, others: Self) {
         self.inputs.extend(others.inputs);
         self.not_loaded.extend(others.not_loaded);
@@ -40,15 +40,16 @@ impl<I> Found<I> {
 }
 
 /// The access of a rule to the records of a batch before it decides about the first record. The
-/// modes differ in memory: decoded records take several times the memory of their JSON.
+/// modes differ in memory use: decoded records take several times the memory of their JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookAhead {
     /// Nothing is loaded: [`Rule::needs`] is not called.
     Nothing,
-    /// Each record is decoded for [`Rule::needs`], dropped, and decoded again for its decision. For
-    /// items of any size.
+    /// Each record is decoded for [`Rule::needs`], dropped, and decoded again for its decision.
+    /// This mode is suitable for items of any size.
     ReadTwice,
-    /// The records are decoded once and kept until the batch ends. For small items.
+    /// The records are decoded once and kept until the batch ends. This mode is suitable only for
+    /// small items.
     Keep,
 }
 
@@ -71,8 +72,8 @@ pub trait Rule {
         LookAhead::Keep
     }
 
-    /// Returns the maximum number of slots of a target item that [`Rule::needs`] requests; 1 for items
-    /// without slots.
+    /// Returns the maximum number of slots of a target item that [`Rule::needs`] requests; 1 for
+    /// items without slots.
     fn slots_of_need(&self) -> usize {
         1
     }

@@ -1,8 +1,8 @@
-//! The verbs that work on any DynamoDB endpoint: migrate, archive, counters, versions, editions,
-//! fan-out.
+//! The subcommands that work on any DynamoDB endpoint: migrate, archive, counters, versions,
+//! editions, fan-out.
 //!
-//! Each module implements one verb, with its arguments and its report. All modules access tables
-//! through the AWS SDK.
+//! Each module implements one subcommand, with its arguments and its report. All modules access
+//! tables through the AWS SDK.
 
 pub mod archive;
 pub mod counters;

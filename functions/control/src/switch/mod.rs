@@ -1,12 +1,13 @@
 //! The cut-over and the revert: one switch with two directions, as a state machine.
 //!
-//! The switch blocks writers, drains their writes from the streams, commits with one write, and opens the
-//! route to the other side. A failure before the commit causes a rollback, and writers continue on their old
-//! side. After the commit, the switch can only be finished, by running the command again. If the commit gets
-//! no response, the rollback checks whether the commit was written.
+//! The switch blocks writers, drains their writes from the streams, commits with one write, and
+//! opens the route to the other side. A failure before the commit causes a rollback, and writers
+//! continue on their old side. After the commit, the switch can only be finished, by running the
+//! command again. If the commit gets no response, the rollback checks whether the commit was
+//! written.
 //!
-//! The caller performs a step and reports its outcome; [`Switch::next`] returns the step that follows. This
-//! module does not read, write or wait.
+//! The caller performs a step and reports its outcome; [`Switch::next`] returns the step that
+//! follows. This module does not read, write or wait.
 
 use rules::migration::{Direction, Phase};
 
@@ -21,7 +22,8 @@ pub struct Switch(Direction);
 pub struct SwitchFacts {
     /// The phase of the migration.
     pub phase: Phase,
-    /// Whether to check that functions follow the streams that the reverse direction needs.
+    /// Whether the switch checks that functions follow the streams that the reverse direction
+    /// needs.
     pub asks_followers: bool,
 }
 
@@ -36,13 +38,13 @@ pub enum Step {
     CheckComparison,
     /// Wait until few changes are pending. Writers are not blocked.
     CatchUp,
-    /// Check that the store's record times can separate the changes before the switch from those after
-    /// it.
+    /// Check that the store's record times can separate the changes before the switch from those
+    /// after it.
     CheckRecordTimes,
     /// Claim the migration, even if a command that died still holds it.
     Claim,
-    /// Set the direction that functions follow before the switch, because a command that died may
-    /// have changed it.
+    /// Make functions follow the direction from before the switch, because a command that died may
+    /// have changed the direction.
     Follow,
     /// Repeat the checks whose result may have changed.
     CheckAgain,
@@ -50,7 +52,8 @@ pub enum Step {
     BlockWriters,
     /// Prove that functions have applied every stream record.
     Drain,
-    /// Check again that every document can be assembled. Workers have tried all documents by now.
+    /// Check again that every document can be assembled. By this step, workers have tried to
+    /// assemble all documents.
     CheckDocumentsAgain,
     /// Make functions follow the other direction.
     FollowReverse,
@@ -101,7 +104,7 @@ pub enum End {
     NeedsCleaning,
 }
 
-/// The continuation after a step.
+/// What follows a step: another step or the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The next step.
@@ -110,7 +113,7 @@ pub enum Next {
     End(End),
 }
 
-/// The cause of a rollback, which determines the result of the switch.
+/// The outcome that caused a rollback. It determines the result of the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cause(Option<Outcome>);
 
@@ -126,7 +129,7 @@ impl Switch {
         self.0
     }
 
-    /// Returns the verb of the command, for messages to operators.
+    /// Returns the name of the subcommand of `weir migrate`, for messages to operators.
     #[must_use]
     pub fn verb(self) -> &'static str {
         match self.0 {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::part_content::read_json;
 
-/// Metadata: the typed columns, as JSON.
+/// The metadata key of the typed columns. The value is JSON.
 pub(super) const COLUMNS: &str = "weir.columns";
 
 /// A typed column as an object's metadata describes it.
@@ -49,7 +49,7 @@ pub(super) fn read(
     Ok(read_json(metadata, COLUMNS)?.unwrap_or_default())
 }
 
-/// Returns an object's metadata about typed columns, as JSON.
+/// Returns the typed columns of an object as JSON, for the object's metadata.
 ///
 /// # Errors
 /// When the columns cannot be encoded.

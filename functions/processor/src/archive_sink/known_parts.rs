@@ -10,7 +10,7 @@ use super::part_content::PartContent;
 /// Maximum memory of all cached parts in bytes, out of the function's 256 MB: about 800,000 events.
 /// The cache must hold the minutes that are being written; otherwise each invocation would read
 /// their parts again. 20 shards at 500 expired items per second write 600,000 events in one minute.
-/// Older parts are rarely needed and can be read again.
+/// Parts of earlier minutes are rarely needed and can be read again.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Memory of one event id in its set, including the set's spare capacity.
 const EVENT_ID_BYTES: usize = 40;

@@ -42,7 +42,8 @@ use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome};
 use crate::object_store::{ObjectEntry, ObjectStore, PutOutcome};
 
-/// Maximum number of buckets that are written concurrently. A batch rarely spans more minutes.
+/// Maximum number of buckets that are written concurrently. A batch rarely spans more than four
+/// minutes.
 const BUCKETS_AT_ONCE: usize = 4;
 /// Maximum number of parts of one bucket that are read concurrently, if there is enough memory.
 const READS_AT_ONCE: usize = 8;
@@ -66,7 +67,7 @@ impl<O: ObjectStore> ArchiveSink<O> {
         Self { store, prefix, retry, known: Mutex::default(), reads: Reads::default() }
     }
 
-    /// Adds the rows that a bucket does not contain yet. Returns the number of added rows.
+    /// Writes the rows that a bucket does not contain yet. Returns the number of written rows.
     async fn join(&self, bucket: &Bucket, rows: Rows) -> Result<usize, Failure> {
         let mut missing = rows;
         let mut written = 0;
@@ -163,8 +164,8 @@ impl<O: ObjectStore> ArchiveSink<O> {
         let (mut known, mut highest) = (DigestSet::default(), 0);
         let mut objects = objects.into_iter();
         loop {
-            // Few reads are prepared at a time, because each takes some kilobytes before it begins,
-            // and a minute may have thousands of parts.
+            // At most `READS_BEGUN` reads are prepared at a time: each takes some kilobytes before
+            // it begins, and a minute may have thousands of parts.
             let some = objects.by_ref().take(READS_BEGUN);
             let reads: Vec<_> = some.map(|entry| self.content_of(entry)).collect();
             if reads.is_empty() {

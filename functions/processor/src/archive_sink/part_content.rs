@@ -1,5 +1,5 @@
-//! The relevant content of an archive object: the event ids of its rows, the event ids erased from
-//! it, and the parts that it replaces.
+//! The content of an archive object that writers and compaction need: the event ids of its rows,
+//! the event ids of erased rows, and the parts that the object replaces.
 //!
 //! No other column is read. An object with the same entity tag has the same content, so content
 //! that was read stays valid.
@@ -69,7 +69,7 @@ fn in_order(mut digests: Vec<EventDigest>) -> Arc<[EventDigest]> {
     digests.into()
 }
 
-/// The relevant content of an object.
+/// The content of an archive object that writers and compaction need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PartContent {
     /// Event ids of the object's rows, and of rows that were erased from it, sorted.

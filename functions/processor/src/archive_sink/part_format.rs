@@ -59,7 +59,7 @@ pub(super) fn write_part(part: &PartRows<'_>) -> Result<Bytes, ParquetError> {
     Ok(writer.into_inner()?.into())
 }
 
-/// Returns these rows of a part as a batch that has all columns of the part.
+/// Returns rows of a part as a record batch that has all columns of the part.
 fn record_batch(schema: &Schema, rows: &[&Row]) -> Result<RecordBatch, ParquetError> {
     let mut fields = Vec::new();
     let mut columns: Vec<ArrayRef> = Vec::new();

@@ -30,7 +30,7 @@ impl Default for Reads {
 }
 
 impl Reads {
-    /// Returns a limiter with this upper bound of bytes.
+    /// Returns a limiter of reads. `bytes_max` is the upper bound of bytes in memory.
     pub(super) fn with_bytes_max(bytes_max: u64) -> Self {
         let units_max = u32::try_from(bytes_max / UNIT).unwrap_or(u32::MAX).max(1);
         let permits = usize::try_from(units_max).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
@@ -41,7 +41,7 @@ impl Reads {
     pub(super) async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.object_locks.lock();
-            // Removes locks that have no holder and no waiter: nothing else refers to them.
+            // Removes locks that no reader holds or waits for: only this map refers to them.
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
             Arc::clone(turns.entry(name.to_owned()).or_default())
         };

@@ -1,5 +1,5 @@
-//! Builds archive objects from other archive objects: copies rows unchanged, and leaves out the rows
-//! that callers exclude.
+//! Builds archive objects from other archive objects: copies rows unchanged, and leaves out the
+//! rows that callers exclude.
 //!
 //! Compaction and erasure decide which rows are left out. The module fetches and puts no object.
 
@@ -82,7 +82,7 @@ pub(super) fn texts<'b>(
         .ok_or_else(|| ParquetError::General(format!("no string column `{name}`")))
 }
 
-/// Returns the rows of a batch for whose position `keep` returns true.
+/// Returns the rows of a batch for which `keep`, called with the position of the row, returns true.
 ///
 /// # Errors
 /// When the batch cannot be filtered.

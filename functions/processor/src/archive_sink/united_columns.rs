@@ -83,7 +83,7 @@ impl UnitedColumns {
 /// Returns the rows with the columns of `schema`; missing columns are NULL.
 ///
 /// # Errors
-/// When a missing column must not be NULL.
+/// When `schema` does not allow NULL in a missing column.
 pub(super) fn with_columns(
     batch: &RecordBatch,
     schema: &SchemaRef,

@@ -1,5 +1,5 @@
-//! Checks many copies at once: reads the data that determines their expected values in batches, and
-//! writes the copies that differ.
+//! Checks many copies together: reads the data that determines their expected values in batches,
+//! and writes the copies that differ from the expected values.
 //!
 //! A batch of new copies has few origins, so jobs, origins and copies are read 100 per request
 //! instead of one by one. A check is correct because of the order of its reads: job, then origin,
@@ -29,14 +29,15 @@ use crate::frame::{TargetOutcome, in_order};
 /// Maximum number of copies that are checked in one round. Twenty requests read the copies and
 /// their origins.
 pub(super) const ROUND_COPIES: usize = 500;
-/// Maximum size in bytes of the complete copies that a round keeps in memory. A round also keeps jobs and
-/// origins. It stops reading these after 4 MB, but the last request may return [`LARGE_AT_ONCE`] items of
-/// 400 KB. Together with the text of a response, this is 36 MB of the function's 256 MB.
+/// Maximum size in bytes of the complete copies that a round keeps in memory. A round also keeps
+/// jobs and origins. It stops reading these after 4 MB, but the last request may return
+/// [`LARGE_AT_ONCE`] items of 400 KB. Together with the text of a response, this is 36 MB of the
+/// function's 256 MB.
 const ROUND_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum number of items per request while items may have the maximum size of 400 KB: 8 MB.
 const LARGE_AT_ONCE: usize = 20;
-/// Average size in bytes up to which items count as small. Small items are read with the maximum
-/// number per request.
+/// Average size in bytes up to which items count as small. A request reads the maximum number of
+/// small items.
 const SMALL_BYTES: usize = 8 * 1024;
 /// Minimum number of copies in a round, even if the tables are throttled. Smaller rounds would need
 /// more requests for each copy.
@@ -57,7 +58,7 @@ pub(super) enum CheckOutcome {
 /// Results of checks, by the copy's key in DynamoDB JSON.
 pub(super) type CheckOutcomes = BTreeMap<String, Result<CheckOutcome, Failure>>;
 
-/// The [`Sight::arrival`] of each copy, by the copy's key in DynamoDB JSON. Only a check that a
+/// The [`CopyReads::arrival`] of each copy, by the copy's key in DynamoDB JSON. Only a check that a
 /// stream record requests has an entry.
 pub(super) type HopsByCopy = BTreeMap<String, u32>;
 
@@ -70,7 +71,7 @@ struct RoundReads<'a> {
     /// The attributes of each copy that the first read kept, by the copy's key in DynamoDB JSON.
     before: BTreeMap<String, CopyOutline>,
     after: BTreeMap<String, Item>,
-    /// The value of [`Sight::nonce`] for this round.
+    /// The value of [`CopyReads::nonce`] for this round.
     nonce: u64,
     arrivals: &'a HopsByCopy,
     /// Copies that were not read, or whose origins were not read, because the items before them
@@ -110,8 +111,8 @@ impl<V> BoundedReads<V> {
     }
 }
 
-/// Keeps the first copies in `wanted`: as many as a round may keep in memory, and at least one copy. Returns
-/// the remaining copies.
+/// Keeps the first copies in `wanted`: as many as a round may keep in memory, and at least one
+/// copy. Returns the remaining copies.
 fn take_held(
     wanted: &mut BTreeMap<String, Item>,
     before: &BTreeMap<String, CopyOutline>,
@@ -194,7 +195,8 @@ impl RoundReads<'_> {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Checks the copies that the records of a batch name. Adds one outcome per copy to `outcomes`.
+    /// Checks the copies whose keys are in the records of a batch. Adds one outcome per copy to
+    /// `outcomes`.
     pub(super) async fn look_at_named(
         &self,
         looks: BTreeMap<Copy, Joined<DeploymentHops>>,
@@ -269,7 +271,7 @@ impl<T: CopyTables> Copies<T> {
                     rest.extend(pending.extract_if(.., is_unread));
                     pending = self.settle_all(rule, pending, &seen, deadline, looked).await;
                     // The restarts are bounded by the number of copies, because each iteration
-                    // settles some.
+                    // completes the check of at least one copy.
                     if looked.len() > before && !rest.is_empty() {
                         attempts.restart();
                     }
@@ -281,8 +283,8 @@ impl<T: CopyTables> Copies<T> {
                     if matches!(failure, Failure::Fatal(_)) || deadline.is_over() {
                         break;
                     }
-                    // A throttled table may accept smaller requests, so the next round has half as many
-                    // copies.
+                    // A throttled table may accept smaller requests, so the next round has half as
+                    // many copies.
                     round = (round.min(pending.len()) / 2).max(ROUND_COPIES_MIN);
                 }
             }
@@ -290,7 +292,8 @@ impl<T: CopyTables> Copies<T> {
         looked.extend(pending.into_iter().map(|(key, failure)| (key, Err(failure))));
     }
 
-    /// Writes the copies that were read and differ. Returns the copies that must be checked again.
+    /// Writes the copies that were read and differ from their expected values. Returns the copies
+    /// that must be checked again.
     async fn settle_all(
         &self,
         rule: &CopyRule,
@@ -341,8 +344,8 @@ impl<T: CopyTables> Copies<T> {
             .map(|known| (known.0.key.clone(), known))
             .collect();
         let (mut jobs, mut origins) = (BTreeMap::new(), BTreeMap::new());
-        // Complete jobs and origins are kept in memory, so requests are small even if the previous
-        // items were small.
+        // Jobs and origins are kept completely in memory, so a request reads at most
+        // `LARGE_AT_ONCE` of them, even if the previous items were small.
         let mut portions = BoundedReads::new(known, LARGE_AT_ONCE);
         while let Some(some) = portions.next() {
             let (named, values) = some
@@ -372,7 +375,8 @@ impl<T: CopyTables> Copies<T> {
         Ok(RoundReads { jobs, origins, before, after, nonce, arrivals, unread })
     }
 
-    /// Checks one copy with the data of the round, and writes it if it differs.
+    /// Checks one copy with the data of the round, and writes the copy if it differs from its
+    /// expected value.
     async fn check_and_write(
         &self,
         rule: &CopyRule,

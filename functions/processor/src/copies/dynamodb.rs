@@ -55,8 +55,9 @@ fn is_condition_failed(code: Option<&str>) -> bool {
     code == Some("ConditionalCheckFailedException")
 }
 
-/// Returns why DynamoDB permanently refuses a write of one copy: the copy would be too large, or have a value
-/// that an index does not accept. Returns `None` for a wrong key, because a wrong key concerns all copies.
+/// Returns why DynamoDB permanently refuses a write of one copy: the copy would be too large, or
+/// have a value that an index does not accept. Returns `None` for a wrong key, because a wrong key
+/// concerns all copies.
 fn refusal<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Option<String> {
     let error = error.as_service_error()?;
     let message = error.message().unwrap_or_default();
@@ -104,7 +105,10 @@ impl DynamoDbCopies {
             let target = tables.describe(&rule.target).await?;
             let target = shape_of(&target);
             for advice in check_tables(rule, &shape_of(&origin), &target).map_err(fatal)? {
-                warn!(rule = rule.name, advice, "advice about the tables of a rule");
+                warn!(
+                    rule = rule.name,
+                    advice, "some copies of a rule may not follow their origins; see `advice`"
+                );
             }
             rule.index_sort = target.sort_key_of(&rule.index).to_vec();
             let beside = target.indexes.get(&rule.index).into_iter().flatten();
@@ -135,8 +139,8 @@ impl DynamoDbCopies {
         answer.item.map(from_sdk_item).transpose()
     }
 
-    /// Reads items by their keys as text. Stores only what `keep` returns for each item. `names`
-    /// are the table's key attributes.
+    /// Reads items by their keys in DynamoDB JSON. Keeps only the value that `keep` returns for
+    /// each item. `names` are the table's key attributes.
     async fn read<R: Send>(
         &self,
         (table, setting): (&str, &'static str),
@@ -250,7 +254,7 @@ fn sampled_part(items: u64, bytes: u64, draw: u64) -> SamplePart {
     SamplePart { part: ((draw.wrapping_mul(GOLDEN_SECTION) >> 32) * parts) >> 32, parts }
 }
 
-/// Returns the properties of a table that the rules check.
+/// Returns the properties of a table that must match the rules.
 fn shape_of(table: &TableDescription) -> TableShape {
     let view = table.stream_specification().and_then(|stream| stream.stream_view_type());
     let global = table.global_secondary_indexes().iter();
@@ -273,7 +277,7 @@ fn shape_of(table: &TableDescription) -> TableShape {
     }
 }
 
-/// Names and values of an expression, by placeholder.
+/// The names and values of a DynamoDB expression, by placeholder.
 #[derive(Default)]
 struct Expression {
     names: HashMap<String, String>,
@@ -489,7 +493,7 @@ impl CopyTables for DynamoDbCopies {
     }
 
     async fn part(&self, rule: &CopyRule, draw: u64) -> Result<SamplePart, Failure> {
-        // On AWS the item count is some hours old, which is accurate enough.
+        // On AWS the item count is updated about every six hours, which is accurate enough.
         let table = self.describe(&rule.target).await?;
         let known = |number: Option<i64>| number.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
         Ok(sampled_part(known(table.item_count()), known(table.table_size_bytes()), draw))

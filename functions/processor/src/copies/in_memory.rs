@@ -38,7 +38,8 @@ struct State {
     indexed: Table,
     /// Keys of copies whose writes are refused.
     refused: BTreeSet<String>,
-    /// The number of origins read since copies were last read, and its maximum.
+    /// The number of origins read since copies were last read, and the maximum of this number so
+    /// far.
     origins_at_once: (usize, usize),
     /// The maximum size in bytes of the complete copies that were in memory at the same time.
     copy_bytes_at_once: usize,
@@ -51,7 +52,7 @@ struct State {
 pub(crate) struct InMemoryCopies {
     state: Mutex<State>,
     requests: Unreliable,
-    /// Percentage of index pages that show the index as it was at the previous page.
+    /// Percentage of index pages that show the index as it was when the previous page was read.
     stale_pages: u64,
     /// The time that each write takes.
     write_time: Duration,
@@ -109,12 +110,12 @@ impl InMemoryCopies {
         Self { requests: Unreliable::new(seed, faults), stale_pages, ..Self::default() }
     }
 
-    /// Returns tables whose writes take this long.
+    /// Returns tables in which each write takes `write_time`.
     pub(crate) fn with_write_time(write_time: Duration) -> Self {
         Self { write_time, ..Self::default() }
     }
 
-    /// Returns tables whose index has this many copies in a page.
+    /// Returns tables whose index returns `copies` copies per page.
     pub(crate) fn with_pages_of(copies: usize) -> Self {
         Self { page_copies: Some(copies), ..Self::default() }
     }
@@ -124,7 +125,7 @@ impl InMemoryCopies {
         self.state.lock().unwrap().refused.insert(copy.to_owned());
     }
 
-    /// Allows at most this many more copies to be read; with 0, no page at all.
+    /// Allows at most `copies` more copies to be read; with 0, no page can be read.
     pub(crate) fn limit_reads(&self, copies: Option<usize>) {
         self.state.lock().unwrap().reads_left = copies;
     }
@@ -155,7 +156,8 @@ impl InMemoryCopies {
         self.state.lock().unwrap().origins_at_once.1
     }
 
-    /// Returns the maximum size in bytes of the complete copies that were in memory at the same time.
+    /// Returns the maximum size in bytes of the complete copies that were in memory at the same
+    /// time.
     pub(crate) fn copy_bytes_at_once(&self) -> usize {
         self.state.lock().unwrap().copy_bytes_at_once
     }
@@ -169,7 +171,7 @@ impl InMemoryCopies {
         self.state.lock().unwrap().tables.get(table).cloned().unwrap_or_default()
     }
 
-    /// Takes the stream records written since the last call.
+    /// Returns the stream records written since the last call, and removes them.
     pub(crate) fn take_records(&self) -> Vec<LambdaRecord> {
         std::mem::take(&mut self.state.lock().unwrap().records)
     }

@@ -49,9 +49,9 @@ const WRITES_AT_ONCE: usize = 8;
 /// need its own connection, and every shard has an instance of the function. Ten instances with a
 /// thousand connections each would be too many for an endpoint.
 const TARGETS_AT_ONCE: usize = 4;
-/// Default of [`Copies::saved_every`]. After a crash, the work since the last save is repeated. The
-/// worker notices a newer change at the next save. Each save costs a write, a stream record, and an
-/// invocation that has nothing to do.
+/// Default of [`Copies::saved_every`]. After a crash, the work since the last save is repeated. A
+/// worker notices a later change of its origin only at the next save. Each save costs a write, a
+/// stream record, and an invocation that has nothing to do.
 pub const SAVED_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of copies that the batch writes immediately when an origin changed: one round of
 /// requests. The record of the job arrives meanwhile and may cause the same writes again, which are
@@ -83,8 +83,8 @@ impl CopyPage {
         self.keys.len() > COPIES_AT_ONCE
     }
 
-    /// Returns the exclusive start key of the page that begins after the first `count` copies of this page;
-    /// `None` if `count` is 0.
+    /// Returns the exclusive start key of the page that begins after the first `count` copies of
+    /// this page; `None` if `count` is 0.
     fn place_behind(&self, count: usize) -> Option<Item> {
         let position = count.checked_sub(1)?;
         let mut place = self.keys.get(position)?.clone();
@@ -94,7 +94,7 @@ impl CopyPage {
     }
 }
 
-/// The data that is kept of a copy that was read only to find its origin.
+/// The data that a round keeps about a copy that it read only to find the copy's origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyOutline {
     /// The index key and the mark of the copy.
@@ -127,8 +127,8 @@ pub struct SamplePart {
 /// The condition of a write of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyGuard {
-    /// The item is a copy of the mark's origin, and the item's current mark is older or belongs to
-    /// another origin.
+    /// The item is a copy of the mark's origin, and the item's current mark has an earlier stamp or
+    /// belongs to another origin.
     Older,
     /// The item is a copy of the mark's origin, and the item's current mark is unchanged since it
     /// was read.
@@ -136,7 +136,7 @@ pub enum CopyGuard {
 }
 
 impl CopyGuard {
-    /// Returns the guard for a write that belongs to a job.
+    /// Returns the condition for a write that belongs to a job.
     #[must_use]
     pub fn of_job(update: &Update) -> Self {
         match update {
@@ -148,12 +148,12 @@ impl CopyGuard {
     }
 }
 
-/// The outcome of a guarded write of a copy.
+/// The outcome of a conditional write of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyOutcome {
     /// The copy was written.
     Written,
-    /// The guard did not hold; nothing was written.
+    /// The condition was false; nothing was written.
     GuardFailed,
     /// DynamoDB permanently refuses the new item, for this reason.
     Refused(String),
@@ -181,7 +181,7 @@ pub trait CopyTables: Send + Sync {
         most: usize,
     ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 
-    /// Reads the jobs of some origins. The result has no entry for a missing job. Likewise, the
+    /// Reads the jobs of several origins. The result has no entry for a missing job. Likewise, the
     /// results of `origins`, `copies` and `glimpses` have no entry for a missing item.
     fn jobs(
         &self,
@@ -210,7 +210,7 @@ pub trait CopyTables: Send + Sync {
         keys: &BTreeMap<String, Item>,
     ) -> impl Future<Output = Result<BTreeMap<String, CopyOutline>, Failure>> + Send;
 
-    /// Writes a copy if the guard holds.
+    /// Writes a copy if the condition of the guard is true.
     fn write(
         &self,
         rule: &CopyRule,
@@ -219,8 +219,8 @@ pub trait CopyTables: Send + Sync {
         guard: &CopyGuard,
     ) -> impl Future<Output = Result<CopyOutcome, Failure>> + Send;
 
-    /// Writes up to 25 copies, each if [`CopyGuard::of_job`] holds. Returns the outcomes in the
-    /// order of the copies; `None` for a copy that needs a separate write.
+    /// Writes up to 25 copies, each with the condition [`CopyGuard::of_job`]. Returns the outcomes
+    /// in the order of the copies; `None` for a copy that needs a separate write.
     fn write_some(
         &self,
         rule: &CopyRule,
@@ -252,7 +252,7 @@ pub trait CopyTables: Send + Sync {
     ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 }
 
-/// The executor for the copies of some rules.
+/// The executor of fan-out, for all rules of a deployment.
 #[derive(Clone, Debug)]
 pub struct Copies<T> {
     /// The tables.
@@ -276,7 +276,8 @@ impl OperationAttempts {
         self.attempts.next().await
     }
 
-    /// Records an attempt. Returns its result, or `None` if the operation should be retried.
+    /// Counts an attempt. Returns the result of the attempt, or `None` if the operation should be
+    /// retried.
     fn record_attempt<R>(
         &mut self,
         outcome: Result<Option<R>, Failure>,
@@ -295,8 +296,9 @@ impl OperationAttempts {
     }
 }
 
-/// Returns a unique number, greater than every earlier nonce: the microseconds since 1970 and 11 random bits.
-/// The highest bit is set, so the number is also greater than any revision that checks increment.
+/// Returns a unique number, greater than every earlier nonce: the microseconds since 1970 and 11
+/// random bits. The highest bit is set, so the number is also greater than any revision that checks
+/// increment.
 fn nonce() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let micros = u64::try_from(since.as_micros()).unwrap_or(0);
@@ -333,8 +335,8 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Writes a change to the origin's job, and writes the copies if they are few. Returns the
-    /// number of changes that were new to the job.
+    /// Writes a change to the origin's job, and writes the copies if there are at most
+    /// [`COPIES_AT_ONCE`]. Returns the number of changes that the job did not contain yet.
     async fn begin(
         &self,
         origin: &Origin,
@@ -367,8 +369,8 @@ impl<T: CopyTables> Copies<T> {
         Ok(applied)
     }
 
-    /// Writes the state to the job. Returns whether the state was new to the job, and the job if
-    /// there is work.
+    /// Writes the state of an origin to its job. Returns whether the job did not contain the state
+    /// yet, and the job if copies must be written.
     async fn try_to_begin(
         &self,
         origin: &Origin,
@@ -379,8 +381,8 @@ impl<T: CopyTables> Copies<T> {
         if let Some(job) = &found
             && job.state.stamp >= state.stamp
         {
-            // If the job already has this state, the job is resumed. If the job's state is newer,
-            // this state is obsolete, and nothing is left to do.
+            // If the job already has this state, the job is resumed. If the job has a newer state,
+            // this state is obsolete, and there is nothing to do.
             let is_same = job.state.stamp == state.stamp;
             return Ok(Some((0, is_same.then(|| job.clone()))));
         }

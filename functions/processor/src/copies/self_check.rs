@@ -1,11 +1,11 @@
-//! The self-check: checks some copies of each rule, different ones in each run, and repairs those that
-//! differ.
+//! The self-check: checks a sample of the copies of each rule, a different sample in each run, and
+//! repairs the copies that differ from their origins.
 //!
-//! The self-check runs on a schedule. A repair request checks all copies of one rule instead, page by page
-//! until the deadline, and returns the key after which to resume. The self-check and the repair find copies
-//! that no record reported. There are two causes: the index did not contain the copy yet when the job read
-//! the index, or records were discarded. A copy may also differ because its job is still in progress; writing
-//! the copy is correct in that case too.
+//! The self-check runs on a schedule. A repair request checks all copies of one rule instead, page
+//! by page until the deadline, and returns the key after which to resume. The self-check and the
+//! repair find copies that no record reported. There are two causes: the index did not contain the
+//! copy yet when the job read the index, or records were discarded. A copy may also differ because
+//! its job is still in progress; writing the copy is correct in that case too.
 
 use model::{Item, json};
 use rules::fan_out::CopyRule;
@@ -21,10 +21,11 @@ use crate::failure::Failure;
 /// Maximum number of copies in one sample. Parts differ in size, and a part ends only after the
 /// last item of a partition key.
 const SAMPLE_COPIES_MAX: usize = 400;
-/// Maximum number of pages of 1 MB in one sample: one page per hundred copies.
+/// Maximum number of pages of 1 MB in one sample: a page for each hundred of
+/// [`SAMPLE_COPIES_MAX`] copies.
 const SAMPLE_PAGES_MAX: usize = 4;
 
-/// The report of a run.
+/// The report of a run of the self-check or of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SelfCheckReport {
@@ -55,8 +56,8 @@ pub struct RepairRequest {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Repaired {
-    /// The report of the copies up to `after`. Only `postponed` counts later copies, which could not
-    /// be checked in this run.
+    /// The report of the copies up to `after`. Only `postponed` counts later copies, which could
+    /// not be checked in this run.
     pub checked: SelfCheckReport,
     /// True if all copies were checked.
     pub is_whole: bool,
@@ -85,7 +86,7 @@ impl RepairRequest {
         let read: Result<Envelope, _> = serde_json::from_str(event);
         read.map(|envelope| envelope.repair).map_err(|error| {
             Failure::Fatal(format!(
-                "cannot parse the event: {error}; write {{\"repair\":{{\"rule\":\"NAME\"}}}}"
+                "cannot parse the event: {error}; send {{\"repair\":{{\"rule\":\"NAME\"}}}}"
             ))
         })
     }
@@ -109,9 +110,9 @@ impl<T: CopyTables> Copies<T> {
             Failure::Fatal(format!("there is no rule `{name}`; the rules are: {names}"))
         })?;
         let after = request.after.as_ref().map(|raw| json::item_from_str(raw.get()));
-        let mut after = after
-            .transpose()
-            .map_err(|error| Failure::Fatal(format!("cannot parse `after`: {error}")))?;
+        let mut after = after.transpose().map_err(|error| {
+            Failure::Fatal(format!("cannot parse `after` of the event: {error}"))
+        })?;
         let mut checked = SelfCheckReport { rules: 1, ..Default::default() };
         let (half, mut is_whole) = (deadline.half_way(), false);
         // The deadline bounds the loop, because each iteration makes one request.
@@ -123,7 +124,7 @@ impl<T: CopyTables> Copies<T> {
                     warn!(
                         reason,
                         rule = rule.name,
-                        "a page of copies could not be read; the repair must be resumed"
+                        "a page of copies could not be read; resume the repair with `after` of the response"
                     );
                     break;
                 }
@@ -166,7 +167,7 @@ impl<T: CopyTables> Copies<T> {
                     Some(Err(Failure::Retry(_))) | None => postponed += 1,
                     // Copies after the first unchecked copy are not counted as checked, because
                     // the next run checks them again. Their repairs are counted, because the next
-                    // run does not repeat these.
+                    // run finds these copies correct.
                     Some(Ok(CheckOutcome::Written)) => checked.repaired += 1,
                     Some(Ok(CheckOutcome::Refused)) if postponed == 0 => checked.refused += 1,
                     Some(Ok(CheckOutcome::Refused | CheckOutcome::UpToDate)) => {}
@@ -227,7 +228,11 @@ impl<T: CopyTables> Copies<T> {
             let page = match deadline.limit(page).await {
                 Ok(page) => page,
                 Err(Failure::Retry(reason)) if !keys.is_empty() => {
-                    warn!(reason, rule = rule.name, "the sample is incomplete");
+                    warn!(
+                        reason,
+                        rule = rule.name,
+                        "the self-check read only a part of its sample of copies"
+                    );
                     report.postponed += 1;
                     break;
                 }
@@ -245,7 +250,8 @@ impl<T: CopyTables> Copies<T> {
     /// Checks a sample of each rule's copies. `draw` selects the sample.
     ///
     /// # Errors
-    /// When the deployment is misconfigured, for example because a table or a permission is missing.
+    /// When the deployment is misconfigured, for example because a table or a permission is
+    /// missing.
     pub async fn check_sample(
         &self,
         draw: u64,
@@ -256,7 +262,11 @@ impl<T: CopyTables> Copies<T> {
             let keys = match self.sampled(rule, draw, deadline, &mut report).await {
                 Ok(keys) => keys,
                 Err(Failure::Retry(reason)) => {
-                    warn!(reason, rule = rule.name, "the sample could not be read");
+                    warn!(
+                        reason,
+                        rule = rule.name,
+                        "the self-check could not read its sample of copies"
+                    );
                     report.postponed += 1;
                     continue;
                 }

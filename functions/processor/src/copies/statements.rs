@@ -1,12 +1,13 @@
-//! Writes of copies as PartiQL statements, so that one request contains many writes, each with its own
-//! condition. Source: DynamoDB developer guide, "PartiQL update statements", "Running batch operations".
+//! Writes of copies as PartiQL statements, so that one request contains many writes, each with its
+//! own condition. Source: DynamoDB developer guide, "PartiQL update statements", "Running batch
+//! operations".
 //!
-//! If a write cannot be expressed as a statement, or if its statement fails, other code sends a separate
-//! request for it.
+//! If a write cannot be expressed as a statement, or if its statement fails, other code sends a
+//! separate request for it.
 //!
-//! A string that all copies share is written as a literal in the statement if it needs no escapes. Each of
-//! the 25 statements must contain the value in any case. If all statements of a request are equal, the local
-//! store parses the statement only once.
+//! A string that all copies share is written as a literal in the statement if it needs no escapes.
+//! Each of the 25 statements must contain the value in any case. If all statements of a request are
+//! equal, the local store parses the statement only once.
 
 use model::json::{write_attribute_value, write_string};
 use model::{AttributeValue, Item, json};
@@ -89,7 +90,8 @@ impl CopyStatement {
         Some(())
     }
 
-    /// Adds the condition that the copy's current mark is older or belongs to another origin.
+    /// Adds the condition that the copy's current mark has an earlier stamp or belongs to another
+    /// origin.
     fn is_older(&mut self, rule: &CopyRule, mark: &Mark) {
         let attribute = mark_attribute(&rule.name);
         self.text.push('(');
@@ -129,10 +131,10 @@ impl CopyStatement {
     }
 }
 
-/// Returns the statement that writes a copy if [`CopyGuard::of_job`](super::CopyGuard::of_job)
-/// holds. `key` is the key of one copy; the keys of all other copies have the same attributes. Returns
-/// `None` if PartiQL cannot express the write: a name contains a quotation mark, or the statement
-/// would exceed DynamoDB's maximum length.
+/// Returns the statement that writes a copy on the condition
+/// [`CopyGuard::of_job`](super::CopyGuard::of_job). `key` is the key of one copy; the keys of all
+/// other copies have the same attributes. Returns `None` if PartiQL cannot express the write: a
+/// name contains a quotation mark, or the statement would exceed DynamoDB's maximum length.
 pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Option<CopyStatement> {
     // If literals make the statement too long, it is built again with parameters only.
     [true, false].into_iter().find_map(|is_literal| statement(rule, key, update, is_literal))

@@ -38,18 +38,18 @@ impl Deadlines {
     }
 }
 
-/// How many copies of a job to process.
+/// The number of pages of a job to process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobExtent {
     /// One page, if the origin has few copies.
     OnePage,
-    /// All pages that the time allows.
+    /// All pages, until the deadline.
     AllPages,
 }
 
 impl JobExtent {
-    /// Returns how many copies to read in a page. For `OnePage`, this is the upper bound plus one, to
-    /// detect that there are more copies.
+    /// Returns how many copies to read in a page. For `OnePage`, this is one more than the maximum
+    /// number of copies that a batch writes immediately, to detect that there are more copies.
     fn page_copies(self) -> usize {
         match self {
             Self::OnePage => COPIES_AT_ONCE + 1,
@@ -79,7 +79,8 @@ impl JobInProgress {
         self.job.done = true;
     }
 
-    /// Records the outcome of a page in the job. Returns why some copies were not written.
+    /// Records the outcome of a page in the job. Returns the reason if some copies were not
+    /// written.
     fn record_page(&mut self, page: &mut CopyPage, written: PageOutcome) -> Option<Failure> {
         self.job.copies += written.written;
         self.job.refused += written.refused;
@@ -101,9 +102,9 @@ impl JobInProgress {
 /// The outcome of writing some copies.
 #[derive(Debug, Default)]
 struct PageOutcome {
-    /// Number of copies whose guard held.
+    /// Number of copies whose write condition was true, so that they were written.
     written: u64,
-    /// Positions of the copies whose guard did not hold.
+    /// Positions of the copies whose write condition was false.
     passed_over: Vec<usize>,
     /// Number of refused copies.
     refused: u64,
@@ -148,11 +149,12 @@ const MARKS_AT_ONCE: usize = 10;
 /// deleted copies count as progress.
 const MARKED_BYTES: usize = 8 * 1024 * 1024;
 
-/// The marks that other workers wrote to copies for the same deletion, by the copy's position in the page.
+/// The marks that other workers wrote to copies for the same deletion, by the copy's position in
+/// the page.
 type MarksOfOthers = BTreeMap<usize, Mark>;
 
 fn out_of_time() -> Failure {
-    Failure::Retry("out of time in this invocation".to_owned())
+    Failure::Retry("the time limit of this invocation was reached".to_owned())
 }
 
 impl<T: CopyTables> Copies<T> {
@@ -263,7 +265,7 @@ impl<T: CopyTables> Copies<T> {
         let written = match (update, update.marking()) {
             (Update::Delete { mark }, Some(marking)) => {
                 let marked = self.write_all(rule, copies, &marking, times).await;
-                // A copy that was marked in time may be deleted until `finish`.
+                // A copy that was marked before `stop` may be deleted until `finish`.
                 let times = Deadlines { stop: times.finish, ..times };
                 self.delete_page((rule, origin, key), copies, mark, marked, times).await
             }
@@ -308,21 +310,22 @@ impl<T: CopyTables> Copies<T> {
         marked.is_origin_there = deleted.is_origin_there;
         marked.add(deleted);
         if marked.is_origin_there {
-            // The origin exists, so nothing is left to do, and a failure does not matter.
+            // The origin exists, so no copy must be deleted, and a failed mark does not matter.
             marked.failure = None;
         }
         marked
     }
 
-    /// Deletes the copies that other workers marked after this worker, for the same deletion: workers of the
-    /// same job, or checks. Those workers may have crashed, and their records have no effect once the job has
-    /// continued, so this worker must delete the copies. The worker replaces each mark that it read by its
-    /// own mark and reads the origin again, because a client may have put the copy again meanwhile.
+    /// Deletes the copies that other workers marked after this worker, for the same deletion:
+    /// workers of the same job, or checks. Those workers may have crashed, and their records have
+    /// no effect once the job has continued, so this worker must delete the copies. The worker
+    /// replaces each mark that it read by its own mark and reads the origin again, because a client
+    /// may have put the copy again meanwhile.
     ///
-    /// If two workers do this concurrently, both finish. The worker that writes the last mark deletes the
-    /// copy, unless the other worker replaces that mark before the delete; the attempts of each worker are
-    /// bounded. After a copy that still has another worker's mark, no copy counts as done. The copies that were
-    /// read are deleted before further copies are read.
+    /// If two workers do this concurrently, both finish. The worker that writes the last mark
+    /// deletes the copy, unless the other worker replaces that mark before the delete; the attempts
+    /// of each worker are bounded. After a copy that still has another worker's mark, no copy
+    /// counts as done. The copies that were read are deleted before further copies are read.
     async fn delete_marked_over(
         &self,
         place: (&CopyRule, &Origin, &AttributeValue),
@@ -372,9 +375,9 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Reads the copies at the first of these positions. Returns the number of copies read, and the marks of
-    /// other workers for the same deletion. Reads as many copies as a batch writes immediately, or fewer if
-    /// the copies are large or the table is throttled.
+    /// Reads the copies at the first of these positions. Returns the number of copies read, and the
+    /// marks of other workers for the same deletion. Reads as many copies as a batch writes
+    /// immediately, or fewer if the copies are large or the table is throttled.
     async fn read_marks_of_others(
         &self,
         rule: &CopyRule,
@@ -409,8 +412,8 @@ impl<T: CopyTables> Copies<T> {
     }
 
     /// Replaces the marks that were read, and deletes the copies if their origin does not exist.
-    /// Returns the positions, sorted, of the copies that were marked again meanwhile or for which
-    /// there was no time.
+    /// Returns the positions, sorted, of the copies that were marked again meanwhile or were not
+    /// reached before the deadline.
     async fn delete_found(
         &self,
         (rule, origin, key): (&CopyRule, &Origin, &AttributeValue),
@@ -487,9 +490,9 @@ impl<T: CopyTables> Copies<T> {
         Err(trying.give_up())
     }
 
-    /// Writes some copies in one request. Copies whose outcome is unknown are written again by
-    /// separate requests. A failure does not stop the other writes, because each written copy is
-    /// progress.
+    /// Writes up to 25 copies in one request. Copies whose outcome is unknown are written again by
+    /// separate requests. A failure does not stop the writes of the other copies, because each
+    /// written copy is progress.
     async fn write_some(
         &self,
         rule: &CopyRule,
@@ -526,7 +529,8 @@ impl<T: CopyTables> Copies<T> {
         all
     }
 
-    /// Writes copies with many concurrent requests until all are written or the deadline has passed.
+    /// Writes copies with many concurrent requests until all are written or the deadline has
+    /// passed.
     async fn write_all(
         &self,
         rule: &CopyRule,

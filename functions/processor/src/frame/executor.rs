@@ -16,7 +16,7 @@ type Effects<E> = <<<E as Executor>::Rule as Rule>::Effect as Fold>::Folded;
 
 /// Applies the effects of one rule. It makes no decisions.
 pub trait Executor: Send + Sync {
-    /// The rule. The executor applies every kind of effect that it decides.
+    /// The rule. The executor applies every kind of effect that the rule decides.
     type Rule: Rule;
 
     /// Loads the data that the rule needs.
@@ -34,9 +34,9 @@ pub trait Executor: Send + Sync {
     ) -> impl Future<Output = Vec<TargetOutcome>> + Send;
 }
 
-/// Returns targets in the order of their first records. If the invocation runs out of time, only
-/// targets of the last records are then unfinished, so Lambda redelivers only a short rest of the
-/// batch.
+/// Returns targets in the order of their first records. In this order, an invocation that runs out
+/// of time leaves only targets of the last records unfinished, so Lambda redelivers only the end of
+/// the batch.
 pub(crate) fn in_order<K, V>(targets: BTreeMap<K, Joined<V>>) -> Vec<(K, Joined<V>)> {
     let mut targets: Vec<_> = targets.into_iter().collect();
     targets.sort_by_key(|(_, joined)| joined.records.iter().min().copied());
@@ -50,8 +50,8 @@ pub struct TargetOutcome {
     pub target: String,
     /// Positions in the batch of the records that have effects on the target.
     pub records: Vec<usize>,
-    /// Number of these records that changed the target. The other records had been applied before, or
-    /// are quarantined.
+    /// Number of these records that changed the target. The other records had been applied before,
+    /// or are quarantined.
     pub result: Result<usize, Failure>,
     /// Records to quarantine, because applying their effects to the target showed that they can
     /// never be applied.

@@ -1,6 +1,6 @@
 //! Loads the data that a rule needs for a batch, in the order of the records and in parts. So an
-//! incomplete load shortens the batch instead of failing it. Totals may have many slots. To
-//! save memory, few such totals are read at a time, and only a limited number of slots is kept.
+//! incomplete load shortens the batch instead of failing it. Totals may have many slots. To save
+//! memory, few totals with many slots are read at a time, and a limited number of slots is kept.
 //!
 //! This module makes no decisions about records.
 
@@ -15,26 +15,28 @@ use crate::event::BatchRecord;
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 
-/// Maximum number of slots that all parts load concurrently. A slot takes about 2 KB while it is read, so
-/// this many slots take 20 MB of the function's 256 MB.
+/// Maximum number of slots that all parts load concurrently. A slot takes about 2 KB while it is
+/// read, so this many slots take 20 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 10_000;
 /// Number of loaded slots after which no further totals are loaded. Loaded slots are kept until the
 /// batch is done and take about 200 bytes each, and a batch may name thousands of counters with a
 /// thousand slots. The executor reads the other totals when it writes them.
 const SLOTS_MAX: usize = 30_000;
 
-/// The first attempt to load a batch. Each part is one request. Four concurrent parts hide the latency and
-/// leave capacity of the table to other clients. A load usually needs much less than this quarter of the time.
+/// The first attempt to load a batch. Each part is one request. Four concurrent parts hide the
+/// latency and leave capacity of the table to other clients. A load usually needs much less than
+/// this quarter of the time.
 const WIDE: LoadPlan = LoadPlan { concurrency: 4, needs_max: BATCH_GET_KEYS_MAX, percent: 25 };
-/// The second attempt, if the first attempt loaded nothing. On a slow table, concurrent parts may all
-/// stay incomplete. Sequential small parts complete one after the other within a few seconds each.
+/// The second attempt, if the first attempt loaded nothing. On a slow table, concurrent parts may
+/// all stay incomplete. Sequential small parts complete one after the other within a few seconds
+/// each.
 const NARROW: LoadPlan = LoadPlan { concurrency: 1, needs_max: 10, percent: 33 };
 
 /// How to load the parts of a batch.
 struct LoadPlan {
     /// Number of concurrent parts.
     concurrency: usize,
-    /// Maximum number of needs in one part.
+    /// Maximum number of needs (targets to load) in one part.
     needs_max: usize,
     /// Percentage of the remaining time for this attempt. Both attempts together take half of the
     /// time; the other half is for the effects.
@@ -50,7 +52,7 @@ pub(super) struct Loaded<I> {
     pub(super) failure: Option<Failure>,
 }
 
-/// The needs of consecutive records, without needs that an earlier record already has.
+/// The needs (targets to load) of consecutive records, without the needs of earlier records.
 struct Part {
     /// The position after the last record of the part.
     end: usize,
@@ -59,7 +61,7 @@ struct Part {
 
 impl<R: Rule, E: Executor<Rule = R>, O: ObjectStore> Frame<R, E, O> {
     /// Loads the data for the first records of a batch, as many as half of the remaining time
-    /// allows. If concurrent parts load nothing, loads sequential ones.
+    /// allows. If concurrent parts load nothing, loads the parts one after the other.
     pub(super) async fn load(
         &self,
         batch: &[BatchRecord<'_>],
@@ -113,8 +115,8 @@ impl<R: Rule, E: Executor<Rule = R>, O: ObjectStore> Frame<R, E, O> {
         loaded
     }
 
-    /// Divides a batch into at least one part. No part has more than `needs_max` needs, unless a
-    /// single record has more.
+    /// Divides a batch into at least one part. A part has at most `needs_max` needs (targets to
+    /// load), unless a single record has more.
     fn parts(&self, batch: &[BatchRecord<'_>], needs_max: usize) -> Vec<Part> {
         let (mut parts, mut seen, mut needs) = (Vec::new(), Needs::default(), Needs::default());
         if self.rule.look_ahead() != LookAhead::Nothing {
@@ -132,8 +134,8 @@ impl<R: Rule, E: Executor<Rule = R>, O: ObjectStore> Frame<R, E, O> {
         parts
     }
 
-    /// Returns the needs of a record. A record that cannot be decoded has no needs, because it is
-    /// refused later.
+    /// Returns the needs of a record: the targets to load for it. A record that cannot be decoded
+    /// has no needs, because it is refused later.
     fn needs_of(&self, delivered: &BatchRecord<'_>) -> Needs {
         let needs = if self.rule.look_ahead() == LookAhead::Keep {
             delivered.record().as_ref().ok().map(|record| self.rule.needs(&[record]))

@@ -100,8 +100,8 @@ impl<F> Decided<F> {
 }
 
 impl<R: Rule, E: Executor<Rule = R>, O: ObjectStore> Frame<R, E, O> {
-    /// Processes an event; `None` if it is not a batch. If the rule needs no data of single
-    /// records, the rule decides while the event is decoded.
+    /// Processes an event; `None` if the event is not a batch. If no data must be loaded for the
+    /// rule, the rule decides while the event is decoded.
     ///
     /// # Errors
     /// When the event cannot be decoded.
@@ -155,11 +155,11 @@ impl<R: Rule, E: Executor<Rule = R>, O: ObjectStore> Frame<R, E, O> {
         self.apply(batch, decided, &found, deadline, outcome).await
     }
 
-    /// Applies the decisions and quarantines refused records concurrently, then reports. If the quarantine
-    /// came after the targets, slow targets could leave no time for it in any delivery, and a refused record
-    /// at the start of the batch would block the shard. Records that the targets themselves quarantine come
-    /// afterwards. If no time is left for these, the next delivery has more time, because targets that are
-    /// already applied take less time.
+    /// Applies the decisions and quarantines refused records concurrently, then reports. If the
+    /// quarantine came after the targets, slow targets could leave no time for it in any delivery,
+    /// and a refused record at the start of the batch would block the shard. Records that the
+    /// targets themselves quarantine come afterwards. If no time is left for these, the next
+    /// delivery has more time, because targets that are already applied take less time.
     async fn apply(
         &self,
         batch: &[BatchRecord<'_>],
@@ -293,12 +293,13 @@ impl Outcome {
         Self { summary, retry_from: None }
     }
 
-    /// Marks all records after the first `records` for redelivery, because the load failed for them.
+    /// Marks all records after the first `records` for redelivery, because the load failed for
+    /// them.
     ///
     /// # Errors
     /// When no record of several is loaded. Lambda halves the batch if the invocation fails
-    /// (`BisectBatchOnFunctionError`). But if the response reports the first record, Lambda redelivers the
-    /// same batch.
+    /// (`BisectBatchOnFunctionError`). But if the response reports the first record, Lambda
+    /// redelivers the same batch.
     fn not_loaded(
         &mut self,
         batch: &[BatchRecord<'_>],

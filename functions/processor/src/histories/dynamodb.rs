@@ -25,7 +25,7 @@ use crate::tables::dynamodb::{TableName, failure_of};
 
 /// The key that a history table must have, as text for messages.
 const KEY: &str = "the string partition key `item` and the string sort key `version`";
-/// The reason in a cancelled transaction for an operation whose guard did not hold.
+/// The reason in a cancelled transaction for an operation whose condition was false.
 const GUARD_FAILED: &str = "ConditionalCheckFailed";
 /// The reason in a cancelled transaction for an invalid operation.
 const REFUSED: &str = "ValidationError";
@@ -114,7 +114,7 @@ impl DynamoDbHistories {
         .build())
     }
 
-    /// Interprets a failed transaction. Besides failed guards, conflicts with other writers and
+    /// Interprets a failed transaction. False conditions, conflicts with other writers and
     /// throttling cancel a transaction. A transaction whose items are too large in total is
     /// rejected before it begins.
     fn cancelled(&self, error: &SdkError<TransactWriteItemsError>) -> Result<PlanOutcome, Failure> {

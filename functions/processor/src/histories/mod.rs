@@ -26,7 +26,8 @@ use crate::tables::{Loaded, load_by};
 
 pub use dynamodb::DynamoDbHistories;
 
-/// Maximum number of histories that are written concurrently: enough to hide the latency of one transaction.
+/// Maximum number of histories that are written concurrently: enough to hide the latency of one
+/// transaction.
 const WRITES_AT_ONCE: usize = 16;
 /// Number of versions in one page of a history.
 pub(crate) const PAGE_VERSIONS: usize = 100;
@@ -57,7 +58,7 @@ pub trait HistoryTable: Send + Sync {
     ) -> impl Future<Output = Result<PlanOutcome, Failure>> + Send;
 }
 
-/// The outcome of a plan.
+/// The outcome of writing a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanOutcome {
     /// The plan was applied.
@@ -68,9 +69,9 @@ pub enum PlanOutcome {
     TooLarge(String),
 }
 
-/// Maximum number of latest versions whose images are in memory: the versions that may have to move,
-/// and the version before them. Only the numbers of earlier versions are needed, and a history may
-/// have any length.
+/// Maximum number of latest versions whose images are in memory: the versions that may be
+/// renumbered, and the version before them. Of earlier versions only the numbers are loaded,
+/// because a history may have any length.
 const IMAGES_MAX: usize = RENUMBERED_MAX + 1;
 
 /// Upper bounds of one transaction.
@@ -84,8 +85,8 @@ impl TransactionBounds {
     const USUAL: Self = Self { changes: CHANGES_MAX, image_bytes: IMAGE_BYTES_MAX };
 
     /// Returns the bounds of the next attempt after a failure. A partition that lacks capacity for
-    /// many versions in one write may have enough for fewer. One change is always allowed, even if its
-    /// image is larger than the bound.
+    /// many versions in one write may have enough for fewer. One change is always allowed, even if
+    /// its image is larger than the bound.
     fn halved(self) -> Self {
         Self { changes: (self.changes / 2).max(1), image_bytes: self.image_bytes / 2 }
     }
@@ -102,16 +103,16 @@ impl TransactionBounds {
 pub struct Histories<T> {
     /// The history table.
     pub table: T,
-    /// How long versions are kept.
+    /// The retention: how many versions are kept, and for how long.
     pub retention: Retention,
     /// Retry policy for conflicts with other writers.
     pub retry: RetryPolicy,
 }
 
 impl<T: HistoryTable> Histories<T> {
-    /// Adds `changes` to the history of `item`. Returns how many changes were new. A change is
-    /// quarantined if it arrived too late, or if the table refuses it even in a separate write. The
-    /// history continues without this change.
+    /// Adds `changes` to the history of `item`. Returns how many of them the history did not
+    /// contain yet. A change is quarantined if it arrived too late, or if the table refuses it even
+    /// in a separate write. The history continues without a quarantined change.
     async fn join(
         &self,
         item: &str,
@@ -222,7 +223,7 @@ impl<T: HistoryTable> Histories<T> {
     }
 
     /// Loads the tail of a history: its last versions by number, beginning before the earliest
-    /// change. Versions that can no longer move have no images.
+    /// change. Versions that can no longer be renumbered are loaded without images.
     async fn load_tail(
         &self,
         item: &str,

@@ -178,7 +178,7 @@ async fn a_damaged_history_is_not_written() {
     assert!(matches!(joined, Err(Failure::Retry(_))), "{joined:?}");
 }
 
-/// The key of an item may be longer as text than the key of a history may be.
+/// The key of an item may, as text, exceed the maximum length of a history's key.
 #[tokio::test]
 async fn a_key_that_no_history_can_have_is_put_aside_alone() {
     let (table, store) = (Arc::new(InMemoryHistories::default()), Arc::default());

@@ -56,7 +56,8 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// Returns whether a document was written; `None` if the caller must try again.
+    /// Makes one attempt to assemble a document. Returns whether a document was written; `None` if
+    /// the caller must try again.
     async fn assemble_once(
         &self,
         migration: &Migration,
@@ -65,7 +66,7 @@ impl Targets {
     ) -> Result<Option<bool>, Failure> {
         let table = migration.documents_of(&document.parts);
         let table = table.ok_or_else(|| {
-            Failure::Fatal(format!("no document has parts in `{}`", document.parts))
+            Failure::Fatal(format!("table `{}` stores no parts of documents", document.parts))
         })?;
         // The documents must be read before the parts, as the module's documentation explains.
         let mut standing: BTreeMap<PrimaryKey, Option<Item>> = BTreeMap::new();

@@ -32,8 +32,8 @@ use crate::failure::Failure;
 use crate::tables::attribute_value::{to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
-/// Number of checks of a mismatch. The next constant is the pause between two checks. Without lag, a stream
-/// function processes a record within a second or two.
+/// Number of checks of a mismatch. The next constant is the pause between two checks. Without lag,
+/// a stream function processes a record within a second or two.
 const LOOKS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(600);
 
@@ -55,7 +55,7 @@ pub(super) enum Repair {
 }
 
 impl Difference {
-    /// Returns a difference for an item that cannot be transformed.
+    /// Returns the difference, without a repair, for an item that cannot be transformed.
     pub(super) fn refused(text: String) -> Self {
         Self { kind: "refused", text, repair: None }
     }
@@ -122,8 +122,8 @@ pub(super) async fn recheck_mismatches<'l, S, D>(
     Ok(found)
 }
 
-/// Reads items again and leaves out missing items: the check of the targets finds the targets of a
-/// deleted item.
+/// Reads items again and returns those that still exist. The check of the targets finds the targets
+/// of a deleted item.
 pub(super) async fn reread(
     worker: &Worker<'_>,
     table: &str,
@@ -250,7 +250,7 @@ pub(super) async fn targets(
     for item in foreign_items::count(worker, task, foreign, tally).await? {
         let why = match Registers::from_item(item) {
             Ok(registers) if registers.is_tombstone() => {
-                "the item was written over a tombstone".to_owned()
+                "another writer put the item in place of a tombstone".to_owned()
             }
             // The item belongs to the other migration.
             Ok(_) => continue,
@@ -303,9 +303,9 @@ async fn extras(
         let outputs = match sources.get(&text).map(|item| migration.outputs(&source.table, item)) {
             None => BTreeMap::new(),
             Some(Ok(outputs)) => outputs,
-            // An earlier version of the source produced this target. Whether the next version will produce it
-            // is unknown, so the target cannot be repaired. The reason is reported here, because the source
-            // may be deleted before its own page is compared.
+            // An earlier version of the source produced this target. Whether the next version will
+            // produce it is unknown, so the target cannot be repaired. The reason is reported here,
+            // because the source may be deleted before its own page is compared.
             Some(Err(reason)) => {
                 found.push((item.clone(), Difference::refused(format!("{place}: {reason}"))));
                 continue;
@@ -463,10 +463,10 @@ pub(super) async fn report<S>(
     Ok(())
 }
 
-/// Removes the marks of this migration. Marks of other migrations that write to the same table stay. In a
-/// table that the migration reads, only marks of touches belong to this migration. If a tombstone of this
-/// migration is left, its location is recorded for the clean-up. Such a tombstone is from an earlier, abandoned
-/// run, because this run's tombstones have already been removed.
+/// Removes the marks of this migration. Marks of other migrations that write to the same table
+/// stay. In a table that the migration reads, only marks of touches belong to this migration. If a
+/// tombstone of this migration remains, its location is recorded for the clean-up. Such a tombstone
+/// is from an earlier, abandoned run, because this run's tombstones have already been removed.
 pub(super) async fn unmark(
     worker: &Worker<'_>,
     task: &Task,
@@ -530,7 +530,8 @@ async fn note_left_over(
     worker.targets.note_tombstone(&target, &key_of(item, schema), stamp).await
 }
 
-/// Removes an item's mark if the mark is unchanged since it was read. Returns whether it was removed.
+/// Removes an item's mark if the mark is unchanged since it was read. Returns whether it was
+/// removed.
 async fn take_mark_off(
     worker: &Worker<'_>,
     task: &Task,
@@ -562,5 +563,5 @@ async fn take_mark_off(
 }
 
 pub(super) fn unknown(table: &str) -> Failure {
-    Failure::Fatal(format!("the key schema of `{table}` is unknown"))
+    Failure::Fatal(format!("the key schema of table `{table}` is unknown"))
 }

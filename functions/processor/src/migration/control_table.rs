@@ -63,7 +63,7 @@ impl Control {
         answer.item.map(decode).transpose()
     }
 
-    /// Reads an entry again.
+    /// Reads the current version of an entry that was read before.
     pub(crate) async fn reread<E: Entry>(&self, entry: &E) -> Result<Option<E>, Failure> {
         self.get(&entry.partition(), &entry.name()).await
     }
@@ -115,7 +115,7 @@ impl Control {
     }
 
     /// Records that an operator must check an item. `key` is the item's key as DynamoDB JSON. A
-    /// comparison without a difference removes older problems.
+    /// comparison without a difference removes all problems that were recorded before it.
     pub(crate) async fn note_problem(
         &self,
         kind: ProblemKind,

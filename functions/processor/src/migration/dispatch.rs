@@ -1,8 +1,8 @@
 //! Dispatches records of the control table's stream: a worker processes the task of a record now,
 //! checks the task again later, postpones it, or marks it as superseded.
 //!
-//! The migration's state decides between these actions (`State::turn_of`). Other modules implement
-//! the tasks.
+//! The migration's state decides between these actions (`State::decide_task`). Other modules
+//! implement the tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +26,10 @@ use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 use crate::tables::attribute_value::to_sdk_item;
 
-/// Interval at which a worker checks whether other workers leave it a share of the rate.
+/// Interval at which a worker checks whether a part of the migration's rate has become free.
 const SHARE_CHECK: Duration = Duration::from_millis(250);
 /// Minimum remaining time of an invocation that suffices for a slice with its waits. A worker with
-/// less time does not wait for a share of the rate.
+/// less time does not wait for a part of the migration's rate.
 const SHARE_TIME_MIN: Duration = Duration::from_secs(4);
 
 /// A task that a stream record offers to a worker.
@@ -143,7 +143,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             TaskDecision::RemoveMarks => {}
             TaskDecision::CheckLater => {
                 return Ok(Some(
-                    "a switch is in progress, and a repair must not run at the same time".into(),
+                    "a cut-over or revert is in progress; the repair runs after it ends".into(),
                 ));
             }
             TaskDecision::Ignore => return Ok(None),
@@ -172,9 +172,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(None)
     }
 
-    /// Takes a share of the migration's rate for a leased task. Returns the task with the share,
-    /// and its pace. Returns `None` if another worker has leased the task meanwhile, or if no share
-    /// became free in time. In the second case the lease is released.
+    /// Reserves a share (items per second) of the migration's rate for a leased task. Returns the
+    /// task with the share, and its pace. Returns `None` if another worker has leased the task
+    /// meanwhile, or if no share became free in time. In the second case the lease is released.
     async fn paced(
         &self,
         task: Task,
@@ -197,8 +197,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(task.and_then(|task| task.share.map(|share| (task, Pace(Some(share))))))
     }
 
-    /// Waits until workers of other tasks leave a share of the rate. Returns 0 if there is no time
-    /// to wait.
+    /// Waits until a part of the migration's rate is free, and returns it in items per second.
+    /// Returns 0 if there is no time to wait.
     async fn free_share(&self, task: &Task, rate: u64, deadline: Deadline) -> Result<u64, Failure> {
         loop {
             let tasks = self.control.tasks(&task.migration).await?;
@@ -224,7 +224,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(lag.map(|reason| RecheckReason::from(reason.as_str())))
     }
 
-    /// Returns the worker of a leased task.
+    /// Returns a worker for a leased task.
     async fn worker(&self, task: &Task, clears: bool) -> Result<Worker<'_>, Failure> {
         let active = |direction| {
             let followed = Followed { direction, fingerprint: task.fingerprint.clone(), since: 0 };

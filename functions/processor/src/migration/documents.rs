@@ -1,10 +1,10 @@
 //! The live comparison of a split in the reverse direction: compares the documents that the parts
 //! of a partition form with the documents that exist.
 //!
-//! A document is checked together with its profile, which is the item with everything that is in no
-//! part. A document without a profile is checked by its own key. Parts without a profile are
-//! reported. Documents that differ are assembled again, as they are after a stream record of a
-//! part. The rule defines how parts form a document.
+//! A document is checked together with its profile, which is the item with all attributes that are
+//! in no part. A document without a profile is checked by its own key. Parts without a profile are
+//! reported. Documents that differ from their parts are assembled again, as after a stream record
+//! of a part. The rule defines how parts form a document.
 
 use std::collections::{BTreeMap, BTreeSet};
 

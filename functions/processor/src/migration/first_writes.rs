@@ -30,9 +30,9 @@ struct Batch {
 }
 
 /// Writes the effects whose target does not exist. The number of concurrent requests corresponds to
-/// `width` concurrent writes. Takes from `effects` only when it writes them, because the
-/// effects of a page are several times as large as the page. Returns the number of written targets,
-/// and the effects that were not written.
+/// `width` concurrent writes. Takes each effect from `effects` only when it writes the effect,
+/// because the effects of a page are several times as large as the page. Returns the number of
+/// written targets, and the effects that were not written.
 pub(super) async fn write(
     targets: &Targets,
     effects: impl Iterator<Item = (usize, Effect)>,
@@ -66,8 +66,8 @@ pub(super) async fn write(
     (written, left)
 }
 
-/// Folds the effects in groups of `size` targets. A group may have a few more, because one item may
-/// have several targets.
+/// Folds the effects in groups of `size` targets. A group may have more targets, because one item
+/// may have several targets.
 fn some_targets(
     mut effects: impl Iterator<Item = (usize, Effect)>,
     size: usize,

@@ -70,7 +70,7 @@ pub(super) async fn lease(
 
 /// Runs `work` on a leased task, and renews the lease meanwhile. Returns the result of the work and
 /// the current task. Returns `None` if another worker has leased the task meanwhile, or the task
-/// has ended. Even then, the work runs to its end.
+/// has ended. Even then, the work runs to completion.
 ///
 /// # Errors
 /// When the lease could not be renewed before it expired.
@@ -102,7 +102,7 @@ async fn renewed_every<T, E>(
         let renewing = Box::pin(renewed(control, &task, ends));
         // After successful work, a renewal in progress is awaited, because its outcome determines
         // the revision with which the task is saved. After failed work, the renewal is not awaited:
-        // the task is read again before it is saved, and there may be no time.
+        // the task is read again before it is saved, and the invocation may be about to end.
         let (renewed, done) = match select(&mut work, renewing).await {
             Either::Left((Err(failed), _)) => return Ok(Some((Err(failed), task.clone()))),
             Either::Left((done, renewing)) => (renewing.await, Some(done)),
@@ -143,8 +143,8 @@ async fn renew(control: &Control, task: &Task) -> Result<Option<Task>, Failure> 
     if let Some(renewed) = control.replace(next).await? {
         return Ok(Some(renewed));
     }
-    // The table has a different revision. An earlier attempt may have succeeded although its response was
-    // lost.
+    // The table has a different revision. An earlier attempt may have succeeded although its
+    // response was lost.
     let found = control.reread(task).await?;
     Ok(found.filter(|found| !found.done && found.owner.is_some() && found.owner == task.owner))
 }
@@ -176,8 +176,8 @@ mod tests {
         Task { leased_until: lease_end(), ..task("w", 4) }
     }
 
-    /// Returns the revision at the end of work that lasts for some renewals; `None` if the task was
-    /// lost. `decide` gives the table's answers.
+    /// Returns the revision of the task after work during which its lease is renewed; `None` if
+    /// another worker has leased the task or it has ended. `decide` gives the table's answers.
     async fn revision_after(
         renewals: u32,
         mut decide: impl FnMut(&str, &Value) -> (&'static str, Value),

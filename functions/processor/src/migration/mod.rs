@@ -47,8 +47,8 @@ use control_table::Control;
 use targets::Targets;
 pub(crate) use throttling::Throttling;
 
-/// Timeout of an informational write, such as the entry of a lag. That entry is written after the deadline of
-/// the batch, when one second remains for the response.
+/// Timeout of an informational write, such as the entry of a lag. That entry is written after the
+/// deadline of the batch, when one second remains for the response.
 const NOTE_LIMIT: Duration = Duration::from_millis(300);
 /// The source of the table names, for messages that otherwise name an environment variable.
 const PLAN_TABLE: &str = "the plan of the migration";
@@ -110,10 +110,10 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 let offers = dispatch::offers(batch);
                 let response = self.work(&offers, deadline).await;
                 self.note_throttling().await;
-                // This entry proves that the running functions record the tables that they follow. It
-                // is written only for a batch with tasks. Without the event filter, the function also
-                // receives the records of its own entries. If it wrote an entry for each of these
-                // records, it would invoke itself in an endless loop.
+                // This entry proves that the running functions record the tables that they follow.
+                // It is written only for a batch with tasks. Without the event filter, the function
+                // also receives the records of its own entries. If it wrote an entry for each of
+                // these records, it would invoke itself in an endless loop.
                 if !offers.is_empty() {
                     self.note_followed(self.control.table()).await;
                 }
@@ -126,8 +126,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 {
                     self.note_followed(&table).await;
                 }
-                // Reports throttling since the previous report, including throttling in the previous
-                // invocation.
+                // Reports throttling since the previous report, including throttling in the
+                // previous invocation.
                 self.note_throttling().await;
                 Ok(BatchStart::Frame(Box::new(Frame {
                     executor: Targets::new(self.control.clone(), &migrations, self.retry)
@@ -166,8 +166,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     }
 
     /// Returns the migrations that may apply a batch of a source table, and the forward directions
-    /// of the migrations that run in reverse. If a migration cannot run, for example because a table
-    /// of its plan is missing, it fails only the batches of tables that it reads.
+    /// of the migrations that run in reverse. A migration that cannot run, for example because a
+    /// table of its plan is missing, blocks only the batches of tables that it reads.
     async fn followers(
         &self,
         batch: &[BatchRecord<'_>],
@@ -243,8 +243,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         self.control.put(&lag).await
     }
 
-    /// Records for operators which requests DynamoDB throttled. If this write fails, the batch
-    /// continues.
+    /// Records for operators which requests DynamoDB throttled. A failure to record this does not
+    /// affect the batch.
     async fn note_throttling(&self) {
         let untold = self.control.throttling.take_unreported();
         let Some(now) = self.control.now() else { return };
@@ -350,7 +350,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     }
 
     async fn plan(&self, migration: &str) -> Result<(Plan, String), Failure> {
-        let missing = || Failure::Fatal(format!("migration `{migration}` has no plan"));
+        let missing =
+            || Failure::Fatal(format!("the control table has no plan of migration `{migration}`"));
         let entry = self.control.get::<PlanEntry>(migration, PlanEntry::NAME).await?;
         let text = entry.ok_or_else(missing)?.plan;
         let plan = serde_json::from_str(&text).map_err(|error| {

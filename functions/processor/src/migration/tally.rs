@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use control::Task;
 
-/// Maximum number of samples: enough to see the kind of problem.
+/// Maximum number of samples: enough for an operator to recognise the kind of problem.
 const SAMPLES_MAX: usize = 5;
 /// Maximum length of a sample in characters.
 const SAMPLE_CHARACTERS_MAX: usize = 500;
 
-/// Counts by name, and a few samples.
+/// Counts by name, and at most [`SAMPLES_MAX`] samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     counts: BTreeMap<&'static str, u64>,
@@ -17,7 +17,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds to a count.
+    /// Adds `more` to the count `name`.
     pub(crate) fn count(&mut self, name: &'static str, more: usize) {
         *self.counts.entry(name).or_default() += more as u64;
     }

@@ -45,7 +45,7 @@ pub(super) const PAGE_ITEMS: u32 = 500;
 /// The number of concurrent writes for which a page has [`PAGE_ITEMS`] items. With fewer concurrent
 /// writes, a page has proportionally fewer items.
 const PAGE_WIDTH: u32 = 64;
-/// Attempts to read one page.
+/// The retry policy for reading one page.
 const PAGE_RETRY: RetryPolicy = RetryPolicy::CONTENDED;
 
 /// The context of a worker.
@@ -79,10 +79,10 @@ impl RecheckReason {
         self.at_most.is_some()
     }
 
-    /// Returns how long to wait within this invocation before the task is checked again, after `again`
-    /// earlier waits. The waits become longer, up to a maximum. Returns `None` if the remaining time is too
-    /// short for a wait and a slice; the record must then be redelivered. A wait and a slice together fit
-    /// into the shortest timeout that a plan may have.
+    /// Returns how long to wait within this invocation before the task is checked again, after
+    /// `again` earlier waits. The waits become longer, up to a maximum. Returns `None` if the
+    /// remaining time is too short for a wait and a slice; the record must then be redelivered. A
+    /// wait and a slice together fit into the shortest timeout that a plan may have.
     pub(crate) fn wait(&self, again: u32, remaining: Duration) -> Option<Duration> {
         let spare = remaining.saturating_sub(SLICE);
         (spare >= WAIT_MIN).then(|| self.usual(again).min(spare).min(remaining / 2))
@@ -151,7 +151,7 @@ struct Slice {
     read: u64,
 }
 
-/// Returns the task with the progress of a slice and without a lease, for the next worker.
+/// Returns the task for the next worker: with the progress of a slice, and without a lease.
 fn given_back(mut task: Task, Slice { cursor, done, most, tally, .. }: &Slice) -> Task {
     task.succeed((*most < PAGE_ITEMS).then_some(*most));
     task.cursor = cursor.as_ref().map(item_to_string);
@@ -167,9 +167,10 @@ fn cursor_of(task: &Task) -> Result<Option<Item>, Failure> {
     })
 }
 
-/// Returns the upper bound of the next page, after a page with the bound `most`. After a failure, the bound
-/// is half of the page's items. After a page that fits into a slice, the bound doubles. After a page that
-/// takes longer, the bound is unchanged, because a larger page might take longer than an invocation may.
+/// Returns the upper bound of the next page, after a page with the bound `most`. After a failure,
+/// the bound is half of the page's items. After a page that fits into a slice, the bound doubles.
+/// After a page that takes longer, the bound is unchanged, because a larger page might take longer
+/// than an invocation may.
 fn page_after(most: u32, items: usize, took: Option<Duration>) -> u32 {
     match took {
         None => u32::try_from(items / 2).unwrap_or(most).clamp(1, most.max(1)),
@@ -340,7 +341,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Returns the effects of an item; none if the item cannot be transformed.
+    /// Returns the effects of an item; an empty list if the item cannot be transformed.
     fn state(&self, task: &Task, item: &Item, tally: &mut Tally) -> Vec<Effect> {
         self.migration.backfill(&task.table, item).unwrap_or_else(|refusal| {
             let key = self.migration.source_item(&task.table, item);

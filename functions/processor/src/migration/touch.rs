@@ -27,7 +27,7 @@ use crate::tables::dynamodb::request_failure;
 /// The outcome of touching an item.
 enum TouchOutcome {
     Done,
-    /// The item or its mark does not exist, or the plan produces nothing from the item.
+    /// The item or its mark does not exist, or the plan produces no target from the item.
     Gone,
     /// The item cannot be transformed, or DynamoDB refuses the update, for example because the mark
     /// makes the item too large.
@@ -43,7 +43,7 @@ struct Update<'u> {
     of: &'u str,
 }
 
-/// Touches the items of a page from which the plan produces something. If the migration was
+/// Touches the items of a page from which the plan produces a target. If the migration was
 /// aborted, only removes marks.
 pub(super) async fn touch(
     worker: &Worker<'_>,
@@ -112,8 +112,9 @@ pub(super) async fn clear_left(
     Ok(())
 }
 
-/// Puts the mark on an item, unless the plan produces nothing from the item. If the plan produces
-/// something from a later version of the item, that version has a stream record after the fence.
+/// Sets the mark on an item, unless the plan produces no target from the item. If the plan produces
+/// a target from a later version of the item, the functions apply the stream record of that
+/// version.
 async fn mark(
     worker: &Worker<'_>,
     table: &str,

@@ -57,10 +57,10 @@ impl<'t> Window<'t> {
         self.has_existing_targets.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if targets are read before they are written. A write whose condition fails costs
-    /// as much as a successful write. Without reads, a redelivered batch would use up a slow table's
-    /// capacity for targets that are already done. For targets that do not exist yet, reads would be
-    /// unnecessary requests.
+    /// Returns true if targets are read before they are written. A write whose condition fails
+    /// costs as much as a successful write. Without reads, a redelivered batch would use up a slow
+    /// table's capacity for targets that are already done. For targets that do not exist yet, reads
+    /// would be unnecessary requests.
     pub(super) fn reads_first(&self) -> bool {
         self.extent != WorkKind::One
             && (self.has_existing_targets.load(Ordering::Relaxed)
@@ -69,9 +69,9 @@ impl<'t> Window<'t> {
     }
 
     /// Allows one more attempt if the last attempt was throttled. `throttled` is the number of
-    /// throttled attempts before the last attempt. If the target failed instead, later targets would
-    /// use the capacity, and the redelivered batch would not be shorter. The batch's deadline bounds
-    /// the attempts.
+    /// throttled attempts before the last attempt. If the target failed instead, later targets
+    /// would use the capacity, and the redelivered batch would not be shorter. The batch's deadline
+    /// bounds the attempts.
     pub(super) fn wait_for_capacity(&self, attempts: &mut Attempts, throttled: u64) {
         if self.extent == WorkKind::Batch && self.throttling.attempts() > throttled {
             attempts.allow_one_more();
@@ -98,7 +98,8 @@ impl<'t> Window<'t> {
                 running.push(next);
             }
             let Some(outcome) = running.next().await else { return outcomes };
-            // A target that the deadline interrupted gives no information about throttling.
+            // The write of a target that the deadline interrupted does not show whether it was
+            // throttled.
             done += usize::from(outcome.result.is_ok());
             outcomes.push(outcome);
             // A batch adapts its concurrency after as many finished writes as may run concurrently.

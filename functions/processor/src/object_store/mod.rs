@@ -67,8 +67,8 @@ pub enum PutOutcome {
 pub enum ChangeOutcome {
     /// The change was made.
     Changed,
-    /// The object has a different entity tag or does not exist; nothing was written. The cause may be an
-    /// earlier attempt of the same change whose response was lost.
+    /// The object has a different entity tag or does not exist; nothing was written. The cause may
+    /// be an earlier attempt of the same change whose response was lost.
     Stale,
 }
 
@@ -84,7 +84,8 @@ pub trait ObjectMaintenance: ObjectStore {
         content_type: &str,
     ) -> impl Future<Output = Result<ChangeOutcome, Failure>> + Send;
 
-    /// Removes an object if it still has the entity tag. Fails as `replace` does.
+    /// Removes an object if it still has the entity tag. A concurrent change is a
+    /// [`Failure::Retry`], as in [`Self::replace`].
     fn remove(
         &self,
         name: &str,

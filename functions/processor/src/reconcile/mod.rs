@@ -1,7 +1,7 @@
-//! The reconciler: reads every slot of every counter and repairs totals that differ.
+//! The reconciler: reads every slot of every counter and repairs totals that differ from the slots.
 //!
 //! The reconciler runs on a schedule. `rules::counters::reconcile` explains what a check may
-//! conclude, and why this agrees with stream records that are still in flight. Counters are found
+//! conclude, and why a repair cannot conflict with stream records in flight. Counters are found
 //! by scanning the keys of both tables. The totals table has the counters whose slots are all
 //! deleted, and the slots table has the counters whose records were all lost. So a run reads both
 //! tables once, and writes nothing if nothing differs. The starting point changes from run to run,
@@ -26,8 +26,8 @@ use crate::totals::Totals;
 const COUNTERS_AT_ONCE: usize = 25;
 /// Maximum number of groups of counters that are checked concurrently.
 const GROUPS_AT_ONCE: usize = 4;
-/// Maximum number of slots that all groups check concurrently. A slot takes about 2 KB while it is read,
-/// including its entry in the total, so this many slots take 20 MB of the function's 256 MB.
+/// Maximum number of slots that all groups check concurrently. A slot takes about 2 KB while it is
+/// read, including its entry in the total, so this many slots take 20 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 10_000;
 /// Maximum number of attempts to check a counter whose total other writers change at the same time.
 /// If all attempts fail, the next run checks the counter.
@@ -46,7 +46,8 @@ pub struct ReconcileReport {
     pub counters: usize,
     /// Slot items read.
     pub slots: usize,
-    /// Slots whose value the total did not contain. Their records were lost or are still in flight.
+    /// Slots whose current value the total did not contain, because their records were lost or are
+    /// still in flight.
     pub drifted_slots: usize,
     /// Totals that were corrected.
     pub repaired_totals: usize,
@@ -62,13 +63,13 @@ pub struct ReconcileReport {
     pub unreadable_slots: usize,
     /// Items of the slots table whose key is not the key of a slot.
     pub foreign_items: usize,
-    /// True if every counter was checked. Otherwise the next run begins with other counters. If this
-    /// does not check counters often enough, increase the function's timeout.
+    /// True if every counter was checked. Otherwise the next run begins with other counters. If
+    /// this does not check counters often enough, increase the function's timeout.
     pub complete: bool,
 }
 
 impl ReconcileReport {
-    /// Adds the report of some of the counters.
+    /// Adds the report of one group of counters.
     fn add(&mut self, part: &Self) {
         self.counters += part.counters;
         self.slots += part.slots;
@@ -129,7 +130,8 @@ struct CounterReads {
 }
 
 impl<S: Table, T: Table> Reconciler<S, T> {
-    /// Checks all counters, as far as the time allows. The starting point depends on the minute.
+    /// Checks all counters, or as many as the time until the deadline allows. The starting point
+    /// depends on the current minute.
     ///
     /// # Errors
     /// When the tables cannot be scanned at all, or no counter can be checked: the deployment is
@@ -150,8 +152,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
             refusals.extend(refusal);
             report.add(&part);
         }
-        // A single group may contain a counter that the database refuses. If the database refuses all
-        // groups, the deployment is misconfigured.
+        // A single group may contain a counter that the database refuses. If the database refuses
+        // all groups, the deployment is misconfigured.
         if begun == refusals.len()
             && let Some(refusal) = refusals.pop()
         {
@@ -167,8 +169,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         (SLOTS_AT_ONCE / GROUPS_AT_ONCE / slots).clamp(1, COUNTERS_AT_ONCE)
     }
 
-    /// Checks some counters if there is time. Returns the reason if the database refused a read or
-    /// write; the report is then incomplete.
+    /// Checks a group of counters if time remains. Returns the reason if the database refused a
+    /// read or write; the report is then incomplete.
     async fn reconcile_in_time(
         &self,
         counters: BTreeSet<String>,
@@ -336,8 +338,9 @@ impl<S: Table, T: Table> Reconciler<S, T> {
     }
 }
 
-/// Divides the counters into groups of at most `at_once`, which are checked together. The first counter
-/// rotates with `minute`, so that runs that reach the deadline do not always skip the same counters.
+/// Divides the counters into groups of at most `at_once`, which are checked together. The first
+/// counter rotates with `minute`, so that runs that reach the deadline do not always skip the same
+/// counters.
 fn groups_in_turn(
     counters: BTreeSet<String>,
     minute: u64,

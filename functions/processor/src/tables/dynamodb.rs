@@ -29,7 +29,8 @@ pub(crate) struct TableName {
     pub(crate) setting: &'static str,
 }
 
-/// Interprets an error of a table. `key` describes the key that the table must have.
+/// Converts an error of a request on a table to a failure. `key` describes the key that the table
+/// must have.
 pub(crate) fn failure_of<E>(
     table: &TableName,
     doing: &str,
@@ -51,8 +52,8 @@ fn code_of<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Option<&str> {
     error.as_service_error().and_then(ProvideErrorMetadata::code)
 }
 
-/// Interprets a failed request on a table. `setting` is the source of the table's name: an
-/// environment variable or a description.
+/// Converts an error of a request on a table to a failure. `setting` is the source of the table's
+/// name: an environment variable or a description.
 pub(crate) fn request_failure<E>(
     doing: &str,
     table: &str,

@@ -47,7 +47,7 @@ impl Unreliable {
     }
 
     /// Lets concurrent requests run first. Then fails, or returns a number below 100 that
-    /// determines the fate of the request.
+    /// determines the outcome of the request.
     pub(crate) async fn request(&self) -> Result<u64, Failure> {
         for _ in 0..self.random() % 4 {
             tokio::task::yield_now().await;

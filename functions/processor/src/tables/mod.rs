@@ -39,12 +39,12 @@ pub enum Guard {
     },
 }
 
-/// The outcome of a guarded write.
+/// The outcome of a conditional write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
     /// The item was written.
     Written,
-    /// The guard did not hold; nothing was written.
+    /// The condition was false; nothing was written.
     GuardFailed,
 }
 
@@ -75,7 +75,7 @@ pub trait Table: Send + Sync {
         keys: &BTreeSet<String>,
     ) -> impl Future<Output = Result<Loaded, Failure>> + Send;
 
-    /// Replaces a whole item if the guard holds.
+    /// Replaces a complete item if the condition of the guard is true.
     fn put(
         &self,
         item: &Item,
@@ -125,7 +125,7 @@ pub async fn load_all<T: Table>(
     load_by(keys, retry, |keys| async move { table.load_some(&keys).await }).await
 }
 
-/// Reads any number of items as [`load_all`] does. `request` reads up to 100 keys.
+/// Reads any number of items as [`load_all`] does. `request` reads the items of up to 100 keys.
 ///
 /// # Errors
 /// The same as [`load_all`].

@@ -27,8 +27,8 @@ pub(crate) async fn serve(listener: TcpListener, answers: &[(&str, &str)]) -> Ve
     requests
 }
 
-/// Answers each request with the result of `decide` for the operation and the body. Runs until it
-/// is dropped.
+/// Answers each request with the result of `decide` for the operation and the body. The returned
+/// future runs until it is dropped.
 pub(crate) async fn serve_as(
     listener: TcpListener,
     mut decide: impl FnMut(&str, Value) -> (&'static str, Value),

@@ -31,7 +31,7 @@ pub(crate) struct Statements {
 pub(crate) enum StatementOutcome {
     /// The statement was executed.
     Done,
-    /// The condition of the statement did not hold.
+    /// The condition of the statement was false.
     ConditionFailed,
     /// The statement failed for another reason.
     Failed,
@@ -77,8 +77,9 @@ impl Parameters<'_> {
 }
 
 impl Statements {
-    /// Adds a statement with at least one parameter. Its text is a JSON string already, because
-    /// many statements use it. Each `?` in the text stands for the next parameter.
+    /// Adds a statement with at least one parameter. `json` is the text of the statement as a JSON
+    /// string, encoded once for many statements. Each `?` in the text stands for the next
+    /// parameter.
     pub(crate) fn push_written(
         &mut self,
         json: &str,

@@ -25,11 +25,11 @@ pub const SYSTEM_COLUMNS: [(&str, &str); 12] = [
     ("_schema_version", "int"),
     ("_coercions", "array<string>"),
 ];
-/// The columns that readers derive from an object's path. An object must not have columns with these
-/// names.
+/// The columns that readers derive from an object's path. An object must not have columns with
+/// these names.
 pub const PATH_COLUMNS: [&str; 2] = ["table", "dt"];
-/// The maximum number of digits of a decimal column, inclusive: the precision of 128-bit decimals in
-/// Parquet and SQL, and of DynamoDB's numbers.
+/// The maximum number of digits of a decimal column, inclusive: the precision of 128-bit decimals
+/// in Parquet and SQL, and of DynamoDB's numbers.
 const DECIMAL_PRECISION_MAX: u8 = 38;
 
 /// The type of a column, named as in the SQL of Athena and DuckDB.
@@ -250,8 +250,8 @@ impl Path {
         Self(vec![name.to_owned()])
     }
 
-    /// Returns the names of the path in lower snake case, joined by `_`. Athena and Glue ignore case,
-    /// so column names must differ in more than case.
+    /// Returns the names of the path in lower snake case, joined by `_`. Athena and Glue ignore
+    /// case, so column names must differ in more than case.
     pub(super) fn column_name(&self) -> String {
         let mut name = String::new();
         for part in &self.0 {
@@ -287,9 +287,9 @@ impl fmt::Display for Path {
 }
 
 impl Schema {
-    /// Returns the columns of a table whose items have these keys. A declared key attribute takes its
-    /// type from the declaration. If another column already has the name of a key column, the key
-    /// column gets the suffix `_key`.
+    /// Returns the columns of a table whose items have these keys. A declared key attribute takes
+    /// its type from the declaration. If another column already has the name of a key column, the
+    /// key column gets the suffix `_key`.
     #[must_use]
     pub fn of(keys: &ItemView<'_>, declared: &[Column]) -> Self {
         let mut taken: BTreeSet<String> = declared.iter().map(|c| c.name.clone()).collect();
@@ -313,7 +313,8 @@ impl Schema {
         Self { base: columns.len(), columns }
     }
 
-    /// Returns these columns, followed by the discovered columns sorted by name.
+    /// Returns a schema with the columns of this schema, followed by the discovered columns sorted
+    /// by name.
     pub(super) fn with_discovered(&self, discovered: Vec<Column>) -> Self {
         let mut columns = self.columns.clone();
         columns.extend(discovered);
@@ -338,8 +339,8 @@ impl Schema {
     }
 
     /// Returns the common columns of rows in one file. Equal names must have equal types. If two
-    /// attributes have the same column name, the path that sorts first is kept. Returns `None` if the
-    /// key columns or declared columns differ, or if there would be more than `max` columns.
+    /// attributes have the same column name, the path that sorts first is kept. Returns `None` if
+    /// the key columns or declared columns differ, or if there would be more than `max` columns.
     #[must_use]
     pub fn union(&self, other: &Self, max: usize) -> Option<Self> {
         let (base, found) = self.columns.split_at_checked(self.base)?;
@@ -356,7 +357,8 @@ impl Schema {
         (columns.len() <= max).then_some(Self { columns, base: self.base })
     }
 
-    /// Returns the position of each of these columns in `row`; `None` for an absent one.
+    /// Returns the position in `row` of each column of this schema; `None` for a column that `row`
+    /// lacks.
     #[must_use]
     pub fn places_in(&self, row: &Self) -> Vec<Option<usize>> {
         let place = |column: &Column| row.columns.iter().position(|c| c.name == column.name);

@@ -85,7 +85,7 @@ impl ContentWriter {
         Span { start, end: offset(self.texts.len()) }
     }
 
-    /// Converts the value to this type; `None` if it does not fit.
+    /// Converts a value to a column type; `None` if the value does not fit the type.
     fn compact_value(
         &mut self,
         column_type: ColumnType,
@@ -133,7 +133,8 @@ fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-/// Returns the number times 10^scale, if the result is exact and fits.
+/// Returns the number times 10^scale; `None` if the result is not exact or does not fit into 128
+/// bits.
 fn unscaled(text: &str, scale: u8) -> Option<i128> {
     /// The maximum length in bytes of a number whose digits always fit into 64 bits.
     const BYTES_MAX: usize = 18;

@@ -1,8 +1,8 @@
 //! Discovered columns: the columns of attributes that are not declared.
 //!
 //! A column's name contains the attribute and its type: `price_n` holds the numbers of `price`,
-//! `price_s` its strings. A name therefore has the same type in all files, as query engines require. No
-//! state is kept between batches. `Schema::union` decides which columns a file has.
+//! `price_s` its strings. A name therefore has the same type in all files, as query engines
+//! require. No state is kept between batches. `Schema::union` decides which columns a file has.
 
 use std::collections::BTreeSet;
 
@@ -142,7 +142,7 @@ mod tests {
                 r#"{"a":{"M":{}},"b":{"L":[]},"c":{"SS":["x"]},"d":{"NS":["1"]},"e":{"BS":["AA=="]},"f":{"NULL":true}}"#,
                 "id=id:string | a_m=a:json | b_l=b:json | c_ss=c:json | d_ns=d:json | e_bs=e:json",
             ),
-            // These names differ only in case, or in characters that a column name does not have.
+            // These names differ only in case, or in characters that a column name cannot contain.
             (
                 "",
                 r#"{"name":{"S":"a"},"Name":{"S":"b"},"NAME":{"N":"1"}}"#,

@@ -1,5 +1,5 @@
-//! A cache of the columns of recent records. Most records of a table have the same keys and attributes,
-//! so their columns are derived once and shared.
+//! A cache of the columns of recent records. Most records of a table have the same keys and
+//! attributes, so their columns are derived once and shared.
 //!
 //! A cache never changes a result, so all caches compare as equal.
 
@@ -24,8 +24,8 @@ pub struct KnownSchema(Mutex<VecDeque<CachedColumns>>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
     pub(super) schema: Arc<Schema>,
-    /// The positions of the columns' attributes in the first item. Most later items have the same
-    /// positions.
+    /// The positions of the columns' attributes in the item from which the columns were derived.
+    /// Most later items have the same positions.
     pub(super) places: Arc<[usize]>,
     pub(super) notes: Arc<[String]>,
 }
@@ -42,8 +42,8 @@ struct CachedColumns {
 }
 
 impl KnownSchema {
-    /// Returns the result of [`Schema::of`]. If `discovers` is true, the columns that are discovered in
-    /// `item` are added.
+    /// Returns the result of [`Schema::of`]. If `discovers` is true, the columns that are
+    /// discovered in `item` are added.
     pub(super) fn of(
         &self,
         keys: &ItemView<'_>,

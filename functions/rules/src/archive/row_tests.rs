@@ -106,8 +106,8 @@ fn write_members_otherwise<'i>(
     out.push('}');
 }
 
-/// Returns a record of a delete by TTL. With `otherwise`, the item is in the other valid form of
-/// JSON.
+/// Returns a record of a delete by TTL. If `otherwise` is true, the item is written by
+/// [`write_otherwise`].
 fn record(number: usize, item: &Item, otherwise: bool) -> String {
     let mut image = item_to_string(item);
     if otherwise {

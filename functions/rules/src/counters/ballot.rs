@@ -1,9 +1,9 @@
 //! Ballots: one item for each voter, with the vote and the slot that counts it. This module also
 //! computes how the slots change when a vote is cast, changed or withdrawn.
 //!
-//! Ballot and slots are written in one transaction, conditional on the previous ballot. A vote that is
-//! sent twice therefore counts once, and the sum of the slots always equals the sum of the ballots.
-//! The caller reads and writes the items.
+//! Ballot and slots are written in one transaction, conditional on the previous ballot. A vote that
+//! is sent twice therefore counts once, and the sum of the slots always equals the sum of the
+//! ballots. The caller reads and writes the items.
 
 use std::collections::BTreeMap;
 
@@ -117,14 +117,16 @@ impl Ballot {
         })
     }
 
-    /// Returns whether both ballots have the same vote. The slot does not matter to the voter.
+    /// Returns whether both ballots give the same points to the same counter. Their slots may
+    /// differ.
     #[must_use]
     pub fn is_same_vote(&self, other: &Self) -> bool {
         (&self.counter, self.points) == (&other.counter, other.points)
     }
 }
 
-/// Returns the attributes on which a write of a ballot is conditional, with their values in `ballot`.
+/// Returns the attributes on which a write of a ballot is conditional, with their values in
+/// `ballot`.
 #[must_use]
 pub fn guard_of(ballot: &Ballot) -> Vec<(&'static str, AttributeValue)> {
     vec![

@@ -24,13 +24,13 @@ use crate::effect::Effect;
 use crate::rule::{Found, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
-/// The maximum number of slots of one counter, inclusive. A slot takes about 100 bytes of the total's
-/// item, so 1,000 of them stay well below DynamoDB's 400 KB.
+/// The maximum number of slots of one counter, inclusive. A slot takes about 100 bytes of the
+/// total's item, so 1,000 of them stay well below DynamoDB's 400 KB.
 pub const SLOT_COUNT_MAX: u32 = 1000;
 /// The maximum number of decimal places of a slot's value.
 const VALUE_PLACES: u32 = 6;
-/// The bound of a slot's value times 10^6, exclusive. The sum of [`SLOT_COUNT_MAX`] such values is below
-/// 10^37 and therefore always exact in DynamoDB's 38 digits.
+/// The bound of a slot's value times 10^6, exclusive. The sum of [`SLOT_COUNT_MAX`] such values is
+/// below 10^37 and therefore always exact in DynamoDB's 38 digits.
 const VALUE_SCALED_MAX: u128 = 10u128.pow(34);
 /// The greatest value of a slot. Its negative is the least value.
 const VALUE_MAX: &str = "9999999999999999999999999999.999999";
@@ -264,8 +264,8 @@ mod tests {
         for points in ["1e28", "-1e30", "0.0000001", "1e125"] {
             assert_eq!(room_for(number(points)), None, "{points}");
         }
-        // This is the change from the greatest vote to the least one. Only a slot with the greatest
-        // value has room for it.
+        // This is the change from the greatest vote to the least vote. After this change, only a
+        // slot that had the greatest value is still in the range of valid values.
         let most = number(VALUE_MAX);
         let (low, high) = room_for_change(number("-18e27")).unwrap();
         assert_eq!(high, most.checked_add(number("18e27")).unwrap());

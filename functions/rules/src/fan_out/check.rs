@@ -1,5 +1,5 @@
-//! The check of several rules together: duplicate names, attributes that two rules write, and rules that
-//! feed each other in a cycle.
+//! The check of several rules together: duplicate names, attributes that two rules write, and rules
+//! that copy attributes in a cycle.
 //!
 //! `tables` checks the tables and indexes.
 
@@ -68,7 +68,8 @@ fn cycle(rules: &[CopyRule]) -> Option<Problem> {
     }
     let mut done = BTreeSet::new();
     for start in edges.keys() {
-        // The attributes on the current path, each with the number of its edges that were already followed.
+        // The attributes on the current path, each with the number of its edges that were already
+        // followed.
         let mut path = vec![(*start, 0)];
         while let Some((place, next)) = path.last_mut() {
             let Some((target, rule)) = edges.get(place).and_then(|edges| edges.get(*next)) else {

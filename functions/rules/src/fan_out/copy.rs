@@ -1,12 +1,12 @@
 //! One copy of an origin: its required values, and their check.
 //!
-//! **Why a check of a copy converges with jobs.** A check reads the copy, its origin's job, the origin,
-//! and the copy again, all strongly consistent. If the job is as of stamp *s*, the origin's value is as of
-//! *s* or later. The check writes this value with the stamp `s+<revision>`, which is after *s* and before
-//! every later stamp. It writes only while the copy still has the mark that was read last. A later change
-//! of the origin has a later stamp, and its job overwrites the check's value. That job finds the copy,
-//! because the copy existed before the check. If the index does not show the copy yet, the sampled
-//! self-check repairs it later.
+//! **Why a check of a copy converges with jobs.** A check reads the copy, its origin's job, the
+//! origin, and the copy again, all strongly consistent. If the job is as of stamp *s*, the origin's
+//! value is as of *s* or later. The check writes this value with the stamp `s+<revision>`, which is
+//! after *s* and before every later stamp. It writes only while the copy still has the mark that
+//! was read last. A later change of the origin has a later stamp, and its job overwrites the
+//! check's value. That job finds the copy, because the copy existed before the check. If the index
+//! does not show the copy yet, the sampled self-check repairs it later.
 //!
 //! A job is written before its mark is written to any copy. If a check reads a mark and then a job
 //! with an older stamp, the job of the mark was lost. The check then uses the stamp of the mark
@@ -15,9 +15,9 @@
 //! **Why a copy is never deleted while its origin exists.** A worker deletes a copy in three steps.
 //! It writes a unique mark to the copy. It reads the origin. If the origin does not exist, it
 //! deletes the copy on the condition that the copy still has the mark. If the origin is created
-//! again before the read, the worker finds it. A copy that a client creates later lacks the mark. A
-//! worker knows only of its own mark that it was written before the worker read the origin. It
-//! therefore replaces the mark of another worker, see [`CopyRule::marked_for_deletion`].
+//! again before the read, the worker finds it. A copy that a client creates later lacks the mark.
+//! Another worker's mark may have been written after the origin was read, so the worker replaces it
+//! by its own mark, see [`CopyRule::marked_for_deletion`].
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -58,8 +58,8 @@ pub enum Update {
         /// The mark.
         mark: Mark,
     },
-    /// Deletes the copy on the condition that it has this mark. The origin must have been read after
-    /// the mark was written.
+    /// Deletes the copy on the condition that it has this mark. The origin must have been read
+    /// after the mark was written.
     Delete {
         /// The mark for deletion, see [`Update::marking`].
         mark: Mark,
@@ -67,8 +67,8 @@ pub enum Update {
 }
 
 impl Update {
-    /// Returns the write that must precede this write and the read of the origin. Returns `None` if this
-    /// write needs no preceding write.
+    /// Returns the write that must precede this write and the read of the origin. Returns `None` if
+    /// this write needs no preceding write.
     #[must_use]
     pub fn marking(&self) -> Option<Self> {
         match self {
@@ -91,8 +91,7 @@ pub struct CopyReads<'s> {
     pub origin: Option<&'s Item>,
     /// The copy, read last.
     pub copy: &'s Item,
-    /// A unique number, greater than all earlier nonces. It distinguishes the deletion marks of
-    /// different workers.
+    /// A unique number, greater than all earlier nonces, to distinguish workers' deletion marks.
     pub nonce: u64,
     /// The number of deployments through which the copy's values have passed, according to the
     /// record that requested the check; `None` if no record requested it.
@@ -102,13 +101,13 @@ pub struct CopyReads<'s> {
 /// The result of a check of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckResult {
-    /// The copy holds the right values, or needs none.
+    /// The copy has the correct values, or no origin prescribes its values.
     UpToDate,
-    /// The copy is newer than the origin's state that was read; the copy must be checked again.
+    /// The copy has a later stamp than the origin's state that was read. Check the copy again.
     CheckAgain,
     /// Write this update on the condition that the copy still has the mark that was read.
     Write(Update),
-    /// Write this mark on the same condition, then check the copy again.
+    /// Write this mark if the copy still has the mark that was read. Then check the copy again.
     Mark(Update),
     /// The copy is wrong, but for this reason it must not be written.
     Refuse(String),
@@ -122,7 +121,7 @@ impl CopyRule {
         Some(Origin { rule: self.name.clone(), key: value_text(key) })
     }
 
-    /// Returns the values that copies of an origin hold.
+    /// Returns the values that the copies of an origin must have.
     #[must_use]
     pub fn values_of(&self, origin: &Item) -> BTreeMap<String, Option<AttributeValue>> {
         let pairs = self.attributes.iter();
@@ -134,9 +133,8 @@ impl CopyRule {
     /// copy's place in the index changed, so a running job may already have passed the new place.
     ///
     /// A write by Weir keeps the origin and increases the mark. If the mark became lower or the
-    /// origin changed with it, a client wrote back a complete item that it had read earlier. The
-    /// copy is then checked even if the values are equal, because a deletion may depend on the
-    /// mark.
+    /// origin changed with it, a client wrote back an item that it had read earlier. The copy is
+    /// then checked even if the values are equal, because a deletion may depend on the mark.
     ///
     /// Checks do not trigger each other endlessly. A job writes only over an older mark, and a
     /// check increments the revision. A check that marks a copy for deletion uses a nonce that is
@@ -178,7 +176,7 @@ impl CopyRule {
         (is_of_it && seen.text() == text).then_some(seen)
     }
 
-    /// Returns the attributes that, besides the primary key, determine the place of a copy in the index.
+    /// Returns the attributes that, with the primary key, determine a copy's place in the index.
     pub(super) fn place_attributes(&self) -> impl Iterator<Item = &String> {
         iter::once(&self.index_key).chain(&self.index_sort)
     }
@@ -189,10 +187,8 @@ fn text_of<'i>(item: &'i Item, attribute: &str) -> Option<&'i str> {
 }
 
 /// Returns the update that a job must write to each copy. Copies that outlive their origin get its
-/// last values. Their final state therefore does not depend on when the records of earlier changes
-/// arrive.
-///
-/// For `nonce` see [`CopyReads::nonce`].
+/// last values, so the order in which records arrive does not affect their final state. For `nonce`
+/// see [`CopyReads::nonce`].
 #[must_use]
 pub fn update_of(rule: &CopyRule, origin: &Origin, state: &OriginState, nonce: u64) -> Update {
     let mark = Mark { origin: origin.key.clone(), stamp: state.stamp.clone(), hops: state.hops };
@@ -235,7 +231,7 @@ pub fn look(rule: &CopyRule, sight: &CopyReads<'_>) -> CheckResult {
     }
     let values = match origin {
         Some(origin) => rule.values_of(origin),
-        // If the origin has never existed, it may still be created. If it was deleted, the rule decides.
+        // An origin that never existed may still be created. The rule decides about deletions.
         None => match (job.filter(|job| job.deleted), rule.on_delete) {
             (None, _) => return CheckResult::UpToDate,
             (Some(job), OnDelete::Keep) => job.values.clone(),
@@ -574,16 +570,14 @@ mod tests {
             (Some(&deleting), &marked, true),
             (Some(&marked), &deleting, false),
             (Some(&deleting), &deleting_with_other, false),
-            // A string that is not a mark sorts after a mark. A client replaces the string by a
-            // mark.
+            // A client replaces a string that is no mark, but sorts after marks, by a mark.
             (Some(&broken), &marked, true),
         ] {
             assert_eq!(rule.wants_look(old, new), expected);
         }
     }
 
-    /// Goal: a copy is checked if its place in the index changes. A job that pages in the order of
-    /// the sort key may have passed the new place already.
+    /// Goal: a copy whose place in the index changes is checked. A job may have passed this place.
     #[test]
     fn a_copy_at_another_place_of_the_index_needs_a_check() {
         let place = ["day", "at"].map(str::to_owned).to_vec();

@@ -30,9 +30,9 @@ pub struct CopyRule {
     pub index: String,
     /// The attribute of a copy that holds its origin's key. It is the partition key of the index.
     pub index_key: String,
-    /// The sort key attributes of the index, possibly none. They are not in the declaration but
-    /// read from the description of the table. Jobs page through the copies in the order of this
-    /// sort key.
+    /// The sort key attributes of the index; empty if the index has no sort key. They are read from
+    /// the description of the table, not from the declaration. Jobs page through the copies in the
+    /// order of this sort key.
     pub index_sort: Vec<String>,
     /// The copied attributes. The keys are attributes of the copy, and the values are attributes of
     /// the origin.

@@ -131,7 +131,7 @@ impl Origin {
         self.job_key().len() <= PARTITION_KEY_BYTES_MAX
     }
 
-    /// Returns the refusal of an origin whose key does not fit.
+    /// Returns the refusal of an origin whose key is too long for the key of a job.
     pub(super) fn unfit(&self) -> Refusal {
         Refusal(format!(
             "rule `{}`: the origin's key takes {} bytes as the key of its job, which has at most {PARTITION_KEY_BYTES_MAX}; give the origin a shorter key",

@@ -8,9 +8,9 @@
 //!
 //! **Why fan-out terminates.** Weir writes a copy only if this changes the copy, and then its mark
 //! changes too. A record with a changed mark requires no check. At the start, [`check`] refuses
-//! rules that feed each other. Every chain of known rules therefore ends. Rules of other
+//! rules that form a cycle. Every chain of known rules therefore ends. Rules of other
 //! deployments are unknown. Each mark therefore counts its hops: the number of times that its value
-//! was copied by a rule of an unknown deployment. A value with more than [`HOPS_MAX`] hops is not
+//! was copied by a rule of another deployment. A value with more than [`HOPS_MAX`] hops is not
 //! copied. Each round of a loop adds at least one hop. A writer outside the rules may also set a
 //! copy's origin or overwrite copied attributes, and so propagate a value. A check therefore also
 //! counts the hops of the marks in its record.
@@ -201,8 +201,8 @@ impl FanOut {
     }
 }
 
-/// Returns whether a copy got a later mark of the same origin and kept its place in the index. Such a
-/// copy needs no check, see [`CopyRule::wants_look`].
+/// Returns whether a copy got a later mark of the same origin and kept its place in the index. Such
+/// a copy needs no check, see [`CopyRule::wants_look`].
 fn is_marked_by(rule: &CopyRule, old: &ItemView<'_>, new: &ItemView<'_>) -> bool {
     let name = mark_attribute(&rule.name);
     let Some(ValueView::S(mark)) = new.get(&name) else { return false };
@@ -235,8 +235,8 @@ pub fn loop_of(hops: u32) -> String {
 /// Returns the hops of an item's values, according to the marks that changed with the values. The
 /// mark of an unknown rule adds one hop, because this rule may have written any of the values. The
 /// mark of a known rule ([`CopyRule::writers`] of an origin, [`CopyRule::siblings`] of a copy)
-/// counts with its own number. It does not count if the rule only writes attributes that no copy
-/// gets.
+/// counts with its own number of hops. The mark does not count if its rule writes only attributes
+/// that are not copied further.
 fn hops_of(known: &BTreeMap<String, bool>, old: Option<&Item>, new: Option<&Item>) -> u32 {
     let marks = new.into_iter().flatten().filter(|(name, _)| name.starts_with(MARK_PREFIX));
     let hops = marks
@@ -340,7 +340,7 @@ mod tests {
     }
 
     /// Returns the decisions about a record of an origin with this key: the number of effects with
-    /// values and without values, and the reason of the refusal.
+    /// values, the number of effects without values, and the reason of the refusal.
     fn said(
         on_delete: &str,
         event: &str,
@@ -488,8 +488,8 @@ mod tests {
             (&names, "names", vec![("names", 9)], Some(1)),
             (&straight, "r7", vec![("r6", 1)], Some(1)),
             (&straight, "r7", vec![("r6", 5)], Some(5)),
-            // A rule with this name is known, but writes to another table. Another deployment has a rule
-            // of the same name.
+            // A rule with this name is known, but writes to another table. Another deployment has a
+            // rule of the same name.
             (&straight, "r7", vec![("r5", 1)], Some(2)),
             (&straight, "r7", vec![("r6", 3), ("other", 3)], Some(4)),
             (&straight, "r7", vec![("other", 4)], Some(5)),

@@ -102,8 +102,8 @@ pub(super) fn ordered(
     }
 }
 
-/// Sorts by keys. Equal keys keep their order. The standard library's sort requires a total order, which does
-/// not exist with NaN. This merge sort works without a total order.
+/// Sorts by keys. Equal keys keep their order. The standard library's sort requires a total order,
+/// which does not exist with NaN. This merge sort works without a total order.
 fn sort(keyed: &mut Vec<(Val, Val)>) {
     let mut rest = std::mem::take(keyed);
     if rest.len() < 2 {
@@ -125,7 +125,7 @@ fn sort(keyed: &mut Vec<(Val, Val)>) {
     }
 }
 
-/// Flattens nested arrays, down to a depth.
+/// Flattens nested arrays down to `depth` levels; all levels if `depth` is `None`.
 pub(super) fn flatten(machine: &Machine, value: &Val, depth: Option<&Val>) -> Flow<Val> {
     let depth = match depth {
         None => None,

@@ -1,7 +1,7 @@
 //! The evaluation of syntax trees.
 //!
-//! A term passes each of its values to a callback, in jq's order. The term ends early if the callback
-//! returns an error or needs no more values. Paths are tracked only on request.
+//! A term passes each of its values to a callback, in jq's order. The term ends early if the
+//! callback returns an error or needs no more values. Paths are tracked only on request.
 
 use std::sync::Arc;
 
@@ -163,7 +163,7 @@ impl Machine {
         self.run(term, scope, &at, &mut |at| receive(at.path()?, at.value))
     }
 
-    /// Evaluates a term until its receiver returns true to end the evaluation early.
+    /// Evaluates a term. Ends the evaluation early when the receiver returns true.
     pub(super) fn until_enough(
         &self,
         term: &Term,
@@ -291,7 +291,7 @@ impl Machine {
         }
     }
 
-    /// Evaluates control terms, which may preserve paths.
+    /// Evaluates terms that control the evaluation of other terms. They may preserve paths.
     fn control(
         &self,
         term: &Term,

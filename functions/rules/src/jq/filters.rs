@@ -79,7 +79,7 @@ impl Machine {
         }
     }
 
-    /// Evaluates filters that apply themselves to their results.
+    /// Evaluates recursive filters: filters that are applied again to their own results.
     fn recursion(
         &self,
         builtin: Builtin,
@@ -122,7 +122,7 @@ impl Machine {
         }
     }
 
-    /// Evaluates filters that select some values of a term.
+    /// Evaluates filters that select values of a term by position or condition.
     fn some_of(
         &self,
         builtin: Builtin,

@@ -135,7 +135,7 @@ impl Reader<'_> {
             b'[' => self.array(depth),
             b'{' => self.object(depth),
             b'-' | b'0'..=b'9' => self.number(),
-            // A number in a form that only jq's library accepts, or a byte order mark.
+            // A number in a form that only jq's number library accepts, or a byte order mark.
             b'+' | b'.' | 0xef => self.unsure(),
             _ => None,
         }
@@ -148,7 +148,7 @@ impl Reader<'_> {
         self.rest = rest;
         match Num::parse(number) {
             Some(number) => Some(Val::Num(number)),
-            // The number is too long, or has a different form that only jq's library accepts.
+            // The number is too long, or has a form that only jq's number library accepts.
             None => self.unsure(),
         }
     }

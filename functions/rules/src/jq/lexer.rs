@@ -89,7 +89,7 @@ impl<'p> Lexer<'p> {
         }
     }
 
-    /// Consumes characters while they match.
+    /// Consumes characters as long as `fits` returns true, and returns them.
     fn take(&mut self, fits: impl Fn(char) -> bool) -> &'p str {
         let rest = self.rest();
         let end = rest.find(|c| !fits(c)).unwrap_or(rest.len());

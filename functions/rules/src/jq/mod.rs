@@ -1,10 +1,11 @@
 //! jq programs over JSON values, without I/O and with bounded work.
 //!
 //! A program yields the same values as in jq 1.8, and fails if jq fails. Anything whose result
-//! could differ is refused. If the difference is visible in the program itself, the parser refuses
-//! the program. Otherwise, the evaluation refuses the value ([`Stop::Refused`]), and `try` does not
-//! catch the refusal. `docs/transforms.md` lists the refusals. `testdata/jq/` contains recorded
-//! results of jq itself, and `differential_tests` compares this module's results with them.
+//! could differ from jq's is refused. If the program itself shows the difference, the parser
+//! refuses the program. Otherwise, the evaluation refuses the value ([`Stop::Refused`]), and `try`
+//! does not catch the refusal. `docs/transforms.md` lists the refusals. `testdata/jq/` contains
+//! recorded results of jq itself, and `differential_tests` compares this module's results with
+//! them.
 //!
 //! A program is parsed (`lexer`, `parser`) into a tree (`syntax`), which `evaluation` evaluates.
 //! Named filters are in `filters` and in the modules that its documentation lists.
@@ -67,7 +68,8 @@ const TOKENS_OF_CALLER: usize = 60;
 /// The maximum stack size that one token of a program needs in a build without optimisation, in
 /// bytes.
 const STACK_OF_TOKEN: usize = 32 * 1024;
-/// The stack size for everything except the program's tokens, in bytes.
+/// The stack size in bytes that an evaluation needs in addition to the stack for the program's
+/// tokens.
 const STACK_OF_ALL: usize = 1024 * 1024;
 
 impl Program {
@@ -84,8 +86,8 @@ impl Program {
         &self.term
     }
 
-    /// Runs work that recurses as deep as the syntax tree, on a stack of sufficient size. Returns `None`
-    /// if the stack cannot be allocated.
+    /// Runs work that recurses as deep as the syntax tree, on a stack of sufficient size. Returns
+    /// `None` if the stack cannot be allocated.
     pub(crate) fn with_stack<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
         if self.tokens <= TOKENS_OF_CALLER {
             return Some(work());

@@ -12,8 +12,8 @@ use std::sync::Arc;
 pub(super) const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 /// The maximum length of a literal in characters.
 const LITERAL_CHARS_MAX: usize = 400;
-/// The maximum number of zeros before the first digit in plain notation. Both of jq's number libraries use
-/// this maximum.
+/// The maximum number of zeros before the first digit in plain notation. Both of jq's number
+/// libraries use this maximum.
 const LEADING_ZEROS_MAX: i64 = 5;
 
 /// A number.
@@ -25,7 +25,7 @@ pub(crate) enum Num {
     Literal(Arc<Literal>),
 }
 
-/// A decimal number: `digits * 10^exponent`. Written trailing zeros are kept.
+/// A decimal number: `digits * 10^exponent`. Trailing zeros of the input are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Literal {
     is_negative: bool,
@@ -134,8 +134,8 @@ impl Num {
         }
     }
 
-    /// Compares numbers as jq does. Two literals are compared by all their digits. Other numbers are
-    /// compared in floating point, and NaN is less than any number.
+    /// Compares numbers as jq does. Two literals are compared by all their digits. Other numbers
+    /// are compared in floating point, and NaN is less than any number.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         if let (Self::Literal(left), Self::Literal(right)) = (self, other) {
             return left.compare(right);
@@ -207,8 +207,8 @@ fn plain(digits: &str, point: i64) -> String {
     format!("{whole}.{fraction}")
 }
 
-/// Returns the shortest digits, without a sign, that parse to this number, and their exponent. Returns
-/// `None` for infinity and NaN.
+/// Returns the shortest digits, without a sign, that parse to this number, and their exponent.
+/// Returns `None` for infinity and NaN.
 fn shortest(value: f64) -> Option<(String, i64)> {
     if !value.is_finite() {
         return None;

@@ -76,7 +76,7 @@ impl<'t, 'p> Parser<'t, 'p> {
         matches!(self.kind(), Kind::Sign(found) | Kind::Word(found) if *found == sign)
     }
 
-    /// Consumes a sign or keyword, if it is next.
+    /// Consumes a sign or keyword if it is the next token. Returns whether it was.
     fn skip(&mut self, sign: &str) -> bool {
         let is = self.is(sign);
         if is {
@@ -156,8 +156,8 @@ impl<'t, 'p> Parser<'t, 'p> {
         self.operand(with_comma)
     }
 
-    /// Parses a postfix term, or a term whose body extends to the end: `... as $x | ...` and `label $x |
-    /// ...`.
+    /// Parses a postfix term, or a term whose body extends to the end: `... as $x | ...` and `label
+    /// $x | ...`.
     fn operand(&mut self, with_comma: bool) -> Parsed {
         if self.is("def") {
             return self.wrong("definitions are not available in transforms");

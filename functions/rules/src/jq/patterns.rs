@@ -1,7 +1,8 @@
 //! Filters that match a pattern.
 //!
 //! A string is refused if jq's regex library and Rust's may match it differently. An example is a
-//! non-ASCII string and a pattern with a character class. `regex` refuses patterns.
+//! non-ASCII string and a pattern with a character class. The module `regex` refuses patterns that
+//! the two libraries may interpret differently.
 
 use std::sync::Arc;
 
@@ -216,7 +217,7 @@ fn match_of(text: &str, regex: &Regex, found: &MatchGroups) -> Val {
     object([("offset", offset), ("length", length), ("string", string), ("captures", captures)])
 }
 
-/// Returns the named groups.
+/// Returns the named groups of a match as an object.
 fn captures_of(text: &str, regex: &Regex, found: &MatchGroups) -> Val {
     let mut captures = Object::default();
     for (name, group) in regex.names.iter().zip(found.0.iter().skip(1)) {

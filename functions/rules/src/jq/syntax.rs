@@ -6,7 +6,7 @@ use super::value::Val;
 /// A variable or a label, identified by the number of its binding.
 pub(crate) type Binding = usize;
 
-/// Arithmetic.
+/// An arithmetic operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Math {
     Add,
@@ -16,7 +16,7 @@ pub(crate) enum Math {
     Modulo,
 }
 
-/// A comparison.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
     Equal,
@@ -98,8 +98,8 @@ impl Term {
         }
     }
 
-    /// Returns whether the program may yield nothing for an item: its last step, or the last step of a
-    /// branch, is `select` or `empty`.
+    /// Returns whether the program may yield nothing for an item: its last step, or the last step
+    /// of a branch, is `select` or `empty`.
     pub(crate) fn may_drop(&self) -> bool {
         match self {
             Self::Call(Builtin::Select | Builtin::Empty, _) => true,

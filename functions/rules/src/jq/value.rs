@@ -10,7 +10,7 @@ use super::number::Num;
 /// The maximum nesting of a value. An item has 32 levels.
 pub(crate) const DEPTH_MAX: u32 = 256;
 /// The maximum number of values within a value. A value that occurs several times counts each time.
-/// An item of 400 KB has fewer than 400,000.
+/// An item of 400 KB contains fewer than 400,000 values.
 pub(crate) const NODES_MAX: u32 = 4_000_000;
 
 /// Members in insertion order.
@@ -28,7 +28,7 @@ pub(crate) enum Val {
     Obj(Arc<Object>),
 }
 
-/// The depth and the size of a value. Each is an upper bound.
+/// Upper bounds of the depth and the size of a value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extent {
     depth: u32,

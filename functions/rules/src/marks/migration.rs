@@ -1,4 +1,5 @@
-//! The marks of migrations: the attribute [`MARK`] of a target item, and [`TOUCH`] of a source item.
+//! The marks of migrations: the attribute [`MARK`] of a target item, and [`TOUCH`] of a source
+//! item.
 //!
 //! `migration::Registers` reads and writes the complete mark.
 
@@ -13,8 +14,8 @@ pub const MARK: &str = "_weir";
 /// The attribute that a touch adds to a source item and removes again. Its value is the migration's
 /// name.
 pub const TOUCH: &str = "_weir_touch";
-/// The value of [`TOUCH`] when a cut-over touches a target's item to detect its consumers. It is not a
-/// valid name of a migration.
+/// The value of [`TOUCH`] when a cut-over touches a target's item to detect its consumers. It is
+/// not a valid name of a migration.
 pub const TOUCH_OF_CUTOVER: &str = "*";
 /// A member of the mark: the visible source item, see [`SourceItem`](crate::migration::SourceItem).
 pub const MARK_FROM: &str = "from";
@@ -25,13 +26,13 @@ pub const MARK_GONE: &str = "gone";
 /// A member of the mark: the registers of the other source items, by source.
 pub const MARK_MORE: &str = "more";
 
-/// Returns whether, according to a mark, its source no longer has the target.
+/// Returns whether a mark states that its source no longer produces the target.
 pub(crate) fn is_gone(mark: &BTreeMap<String, AttributeValue>) -> bool {
     mark.get(MARK_GONE) == Some(&AttributeValue::Bool(true))
 }
 
-/// Returns an item without its migration marks, for a write to the same item. The marks of the fan-out
-/// and of a restore are kept.
+/// Returns an item without its migration marks, for a write to the same item. The marks of the
+/// fan-out and of a restore are kept.
 #[must_use]
 pub fn unmarked(item: &Item) -> Item {
     let mut item = item.clone();
@@ -40,15 +41,16 @@ pub fn unmarked(item: &Item) -> Item {
     item
 }
 
-/// Returns whether an item is a tombstone: according to its mark, no source has it, and it has no
-/// attributes besides its key and mark. After an update by a writer, the item keeps the mark but is
-/// not a tombstone.
+/// Returns whether an item is a tombstone: its mark states that no source produces it, and it has
+/// no attributes besides its key and mark. After an update by a writer, the item keeps the mark but
+/// is not a tombstone.
 #[must_use]
 pub fn is_bare_tombstone(item: &Item, schema: &KeySchema) -> bool {
     is_bare_tombstone_of(item, |name| schema.contains(name))
 }
 
-/// Returns the same as [`is_bare_tombstone`], but needs only the names of the key attributes.
+/// Returns the same as [`is_bare_tombstone`], without a key schema. `is_key` returns whether a name
+/// belongs to a key attribute.
 #[must_use]
 pub fn is_bare_tombstone_of(item: &Item, is_key: impl Fn(&str) -> bool) -> bool {
     let gone = item.get(MARK).and_then(AttributeValue::as_map).is_some_and(is_gone);

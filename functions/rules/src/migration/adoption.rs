@@ -1,5 +1,6 @@
 //! Adoption of unmarked source items after the cut-over, in the reverse direction. An unmarked item
-//! is unchanged since the cut-over. Its origins are the target items that were made from it.
+//! is unchanged since the cut-over. Its origins are the target items that the forward direction
+//! derived from it.
 //!
 //! Without adoption, the first origin that changes would count as the only origin of the item. An
 //! item with several origins would then be overwritten or deleted, and no collision would be
@@ -12,7 +13,7 @@ use crate::effect::Join as _;
 use crate::stamp::Stamp;
 
 impl Migration {
-    /// Returns the origins of an unmarked item: the target items made from it, if this reverse
+    /// Returns the origins of an unmarked item: the target items derived from it, if this reverse
     /// direction restores the item from them. `forward` is the forward direction. The result is
     /// empty if the item cannot be transformed.
     #[must_use]
@@ -24,8 +25,8 @@ impl Migration {
         became.into_iter().filter(is_origin).map(|(origin, _)| origin).collect()
     }
 
-    /// Returns the initial register of an origin for an unmarked item. `stands` is the current item of
-    /// the origin. If the origin has changed since the cut-over, its stream record replaces this
+    /// Returns the initial register of an origin for an unmarked item. `stands` is the current item
+    /// of the origin. If the origin has changed since the cut-over, its stream record replaces this
     /// register.
     #[must_use]
     pub fn adopted(&self, target: &Target, origin: &Target, stands: &Item) -> Registers {

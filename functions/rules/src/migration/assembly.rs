@@ -47,8 +47,8 @@ impl Join for Keys {
 }
 
 impl Migration {
-    /// Returns the table of documents that belongs to a table of parts. Returns `None` if the table is
-    /// not a table of parts, or if this direction does not assemble documents.
+    /// Returns the table of documents that belongs to a table of parts. Returns `None` if the table
+    /// is not a table of parts, or if this direction does not assemble documents.
     #[must_use]
     pub fn documents_of(&self, parts: &str) -> Option<&str> {
         self.splits.get(parts).map(|(documents, _)| documents.as_str())
@@ -92,7 +92,7 @@ impl Migration {
     /// if there is no profile.
     ///
     /// # Errors
-    /// When an item contains an attribute that has no place in the document.
+    /// When an item contains an attribute that does not belong to the document.
     pub fn document(&self, parts: &str, items: &[Item]) -> Result<Option<Item>, String> {
         let split = self.splits.get(parts).map(|(_, split)| split);
         let split = split.ok_or_else(|| format!("`{parts}` is not a table of parts"))?;
@@ -151,7 +151,7 @@ impl Migration {
         Ok(assembled)
     }
 
-    /// Splits a source item and assembles it again. The checks of both directions use this.
+    /// Splits a source item and assembles it again, for the checks of both directions.
     ///
     /// # Errors
     /// Returns the reason why the parts form no document.

@@ -51,7 +51,8 @@ const ABSENT_BYTES: usize = 32;
 /// The maximum size of an attribute's name in bytes.
 const NAME_BYTES_MAX: usize = 65_535;
 
-/// Returns whether a guard has room for this many present and absent attributes.
+/// Returns whether a write condition can compare the values of `equal` attributes and require
+/// `absent` further attributes to be absent.
 fn has_room(equal: usize, absent: usize) -> bool {
     equal + absent <= ATTRIBUTES_MAX
         && equal * EQUAL_BYTES + absent * ABSENT_BYTES <= GUARD_BYTES_MAX
@@ -116,9 +117,9 @@ impl Migration {
     /// Returns the condition of a change or removal of a judged item.
     ///
     /// The condition also covers absent attributes. If a writer adds an attribute after the
-    /// judgement, the plan may require the item to stay unchanged. If not all absent attributes
-    /// fit, the attributes that the change adds take precedence, because no value of a writer may
-    /// be overwritten.
+    /// judgement, the plan may require the item to stay unchanged. If not all absent attributes fit
+    /// into the condition, the attributes that the change adds take precedence, because no value of
+    /// a writer may be overwritten.
     #[must_use]
     pub fn guard(&self, table: &str, before: &Item, after: Option<&Item>) -> Guard {
         let new = after.into_iter().flat_map(|after| after.keys());
@@ -208,8 +209,8 @@ impl Migration {
         }
     }
 
-    /// Returns the effect that changes an item as the plan requires; empty if the item needs no
-    /// change.
+    /// Returns the effect that changes an item as the plan requires; an empty list if the item is
+    /// already as the plan requires.
     pub(super) fn rewrite_effect(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
         if self.rewrite(table, item).map_err(Refusal)? == Rewrite::Keep {
             return Ok(Vec::new());

@@ -169,7 +169,7 @@ fn an_attribute_that_the_program_reads_must_not_have_come_meanwhile() {
         assert_eq!(guard.absent.into_iter().collect::<Vec<_>>().join(" "), absent, "{program}");
         assert_eq!(guard.is_complete, is_complete, "{program}");
     }
-    // An expression has a maximum size.
+    // The absence of all these attributes would exceed the maximum size of an expression.
     let migration = migration(Kind::Purge, &format!("({many}) | not"));
     let before = item_from_str(r#"{"id":{"S":"a"}}"#).unwrap();
     let guard = migration.guard("t", &before, None);
@@ -257,9 +257,9 @@ impl World {
         effects.into_iter().filter_map(read).collect()
     }
 
-    /// Judges the item that was read, and writes it if the guard holds. If the guard fails, judges
-    /// the current item. If the guard is not complete, judges the replaced item after the write and
-    /// undoes a wrong change.
+    /// Judges the item that was read, and writes it if the guard's condition is true. If the
+    /// condition is false, judges the current item. If the guard is not complete, judges the
+    /// replaced item after the write and undoes a wrong change.
     fn end(&mut self, migration: &Migration, (key, mut judged): (u8, Item)) {
         while let Some(stands) = self.table.get(&key).cloned() {
             let after = match migration.rewrite("t", &judged).unwrap() {
@@ -388,8 +388,8 @@ fn outcome(
         }
     }
     begun.into_iter().for_each(|begun| world.end(migration, begun));
-    // Every record is delivered at least once, in the order of its shard. Some records are delivered
-    // again at the end.
+    // Every record is delivered at least once, in the order of its shard. Some records are
+    // delivered again at the end.
     let mut next = 0;
     while let Some(record) = world.records.get(next).cloned() {
         world.apply(migration, migration.decide(&record, &Found::default()).unwrap());

@@ -1,4 +1,4 @@
-//! The check of updates in the old shape while items are changed in place, or changed back.
+//! The check of updates in the old shape while items are changed in place, or restored by a revert.
 //!
 //! Clients that use the old shape may update one attribute of an item that already has the new
 //! shape. The item then has the newer value under the old name, and an older value under the new
@@ -445,7 +445,7 @@ mod tests {
     }
 
     /// Returns all sequences of three steps. A step is the index of a value to write, or the number
-    /// of values for a change back.
+    /// of values for a revert of the item.
     fn sequences(values: usize) -> impl Iterator<Item = [usize; 3]> {
         let steps = 0..=values;
         let two = steps.clone().flat_map(move |a| (0..=values).map(move |b| (a, b)));

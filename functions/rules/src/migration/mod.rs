@@ -1,11 +1,11 @@
 //! The rule of migrations, which maps an item of a source table to items of target tables.
 //!
 //! A record produces statements about the targets that its item had before or has after the change:
-//! whether the item still has the target, as of the record's stamp. The backfill produces the same
+//! whether the item still produces the target, as of the record's stamp. The backfill produces such
 //! statements about each item that it reads, with the lowest stamp. Functions consume the stream
 //! from before the backfill's first read. Every later change of an item therefore has a higher
 //! stamp than the backfill's statement. A delete leaves a tombstone, so that a statement from an
-//! older read does not restore the item. Each target is a growing set of registers, one for each
+//! earlier read does not restore the item. Each target is a growing set of registers, one for each
 //! source item. The order, repetition and interleaving of records and backfill therefore do not
 //! affect the final state.
 //!
@@ -84,8 +84,8 @@ pub struct Target {
     pub table: String,
     /// The key of the item.
     pub key: PrimaryKey,
-    /// Whether an existing item without a mark counts as written by the migration. This is true in the
-    /// reverse direction, because the source items existed before.
+    /// Whether an existing item without a mark counts as written by the migration. This is true in
+    /// the reverse direction, because the source items existed before the migration.
     pub adopts: bool,
 }
 
@@ -341,9 +341,9 @@ impl Migration {
         self.outputs(table, item).map(|targets| !targets.is_empty())
     }
 
-    /// Checks that a target has room for its mark. If one target of an item is too large, the item
-    /// counts as having no targets. The record of its next version therefore produces statements
-    /// about all targets again.
+    /// Checks that a target with its mark is not larger than an item may be. If one target of an
+    /// item is too large, the item counts as having no targets. The record of its next version
+    /// therefore produces statements about all targets again.
     fn check_size(
         &self,
         table: &str,
@@ -374,7 +374,7 @@ impl Migration {
             .map_or_else(String::new, |schema| item_to_string(&key.to_item(schema)))
     }
 
-    /// Returns an item of a source table as a source item.
+    /// Returns the identity (table and key) of an item of a source table.
     ///
     /// # Errors
     /// When the table is not a source, or the item has no key.
@@ -386,7 +386,7 @@ impl Migration {
         self.schemas.get(table).ok_or_else(|| format!("`{table}` is not part of the plan"))
     }
 
-    /// Returns the string form of [`Migration::source_item`].
+    /// Returns the result of [`Migration::source_item`] as a string.
     fn source_text(&self, table: &str, item: &Item) -> Result<String, String> {
         Ok(SourceItem::text(table, item, self.source_schema(table)?))
     }
@@ -491,9 +491,9 @@ fn effect(target: Target, source: &str, stamp: &Stamp, item: Option<Item>) -> Ef
     Effect::Registers { target, registers }
 }
 
-/// Returns errors for tables that occur twice in a plan although only one entry is possible: an item
-/// that is changed in place becomes one item, a document becomes one set of parts, and a table of
-/// parts has one source.
+/// Returns errors for tables that occur twice in a plan although only one entry is possible: an
+/// item that is changed in place becomes one item, a document becomes one set of parts, and a table
+/// of parts has one source.
 fn duplicate_tables(plan: &Plan, direction: Direction) -> Vec<PlanError> {
     let part = match (plan.kind, direction) {
         (Kind::Restructure, _) => return Vec::new(),

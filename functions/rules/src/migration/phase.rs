@@ -28,7 +28,7 @@ pub enum Phase {
     Turning,
     /// Readers and writers use the targets.
     CutOver,
-    /// Writers are blocked for the revert, or items are changed back in place.
+    /// Writers are blocked for the revert, or a revert restores the items in place.
     Reverting,
     /// The revert is committed. The route to the sources is not open yet.
     Returning,
@@ -43,7 +43,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All phases, in their order.
+    /// All phases, in the order of their declaration.
     pub const ALL: [Self; 14] = [
         Self::None,
         Self::Preparing,

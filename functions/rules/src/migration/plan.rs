@@ -1,7 +1,7 @@
 //! Plans: the tables of a migration and the changes of their items.
 //!
-//! The operator writes a plan in YAML. The command line parses it and stores it as JSON in the control
-//! table. The key schemas are not in the plan, because they belong to the tables.
+//! The operator writes a plan in YAML. The command line parses it and stores it as JSON in the
+//! control table. The key schemas are not in the plan, because they belong to the tables.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,9 @@ use xxhash_rust::xxh3::xxh3_128;
 /// control table. More workers than a few hundred do not make the backfill faster.
 pub const SEGMENTS_MAX: u32 = 256;
 
-/// The lag of a stream in seconds above which the backfill waits. It is far below the 24 hours after
-/// which a stream trims records, and above the time that Lambda needs to replace a killed function.
+/// The lag of a stream in seconds above which the backfill waits. It is far below the 24 hours
+/// after which a stream trims records, and above the time that Lambda needs to replace a killed
+/// function.
 pub const LAG_SECONDS_MAX: u64 = 60;
 /// The maximum age of a measured lag in seconds. An older measurement is ignored.
 pub const LAG_FRESH_SECONDS: u64 = 30;
@@ -54,8 +55,8 @@ impl Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backfill {
-    /// Workers read the items and write the targets. The written statements count as older than all
-    /// changes.
+    /// Workers read the items and write the targets. The statements of the backfill have a lower
+    /// stamp than every stream record.
     #[default]
     Scan,
     /// Workers put a mark on each item and remove it again, so that the stream has a record of each
@@ -87,15 +88,17 @@ pub struct Plan {
     pub backfill: Backfill,
     /// The number of scan segments of each source table, 1 to [`SEGMENTS_MAX`].
     pub segments: u32,
-    /// The number of seconds for which a writer may use a route that it has read. A cut-over waits for
-    /// this time.
+    /// The number of seconds for which a writer may use a route that it has read. A cut-over waits
+    /// for this time.
     pub gate_seconds: u32,
-    /// The number of seconds after which DynamoDB's streams contain the record of every acknowledged
-    /// write. A switch waits for this time before it checks that the streams are drained.
+    /// The number of seconds after which DynamoDB's streams contain the record of every
+    /// acknowledged write. A switch waits for this time before it checks that the streams are
+    /// drained.
     #[serde(default = "settle_seconds", skip_serializing_if = "is_settle_seconds")]
     pub settle_seconds: u32,
-    /// The timeout of the function in seconds, 1 to 900. Tombstones and marks are kept for at least this time
-    /// after the last switch, because an older invocation may still be running.
+    /// The timeout of the function in seconds, 1 to 900. Tombstones and marks are kept for at least
+    /// this time after the last switch, because an invocation from before the switch may still be
+    /// running.
     #[serde(default = "function_seconds", skip_serializing_if = "is_function_seconds")]
     pub function_seconds: u32,
     /// The name of the route that the application reads; `None` for the migration's name.
@@ -103,7 +106,8 @@ pub struct Plan {
     pub route: Option<String>,
 }
 
-/// The default timeout of an invocation in seconds, as in the project's `template.yaml` and in local workers.
+/// The default timeout of an invocation in seconds, as in the project's `template.yaml` and in
+/// local workers.
 pub const FUNCTION_SECONDS: u32 = 60;
 
 /// The default number of seconds until a stream contains the record of a write; the record usually
@@ -136,8 +140,8 @@ pub struct Source {
     pub table: String,
     /// The outputs of an item. Each output yields any number of items.
     pub items: Vec<Output>,
-    /// The parts of a document, in a [`Kind::Split`]. The only entry of `items` then defines the table
-    /// and the keys of the parts.
+    /// The parts of a document, in a [`Kind::Split`]. The only entry of `items` then defines the
+    /// table and the keys of the parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Parts>,
     /// Whether the selected items are also erased from the table's archive, in a [`Kind::Purge`].
@@ -188,7 +192,7 @@ pub enum Cut {
     Bytes(usize),
 }
 
-/// The target items that are made from one source item.
+/// The target items that are derived from one source item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// The table of the items.
@@ -240,8 +244,8 @@ impl Plan {
         unique(outputs.map(|output| output.to.as_str()))
     }
 
-    /// Returns the fingerprint of a plan: a hash of its JSON, as 32 hexadecimal digits. A command resumes
-    /// only the work of a plan with the same fingerprint.
+    /// Returns the fingerprint of a plan: a hash of its JSON, as 32 hexadecimal digits. A command
+    /// resumes only the work of a plan with the same fingerprint.
     #[must_use]
     pub fn fingerprint(json: &str) -> String {
         format!("{:032x}", xxh3_128(json.as_bytes()))

@@ -1,11 +1,11 @@
 //! The registers of a target item: the last statement of each source item about it, with a stamp.
 //!
-//! A target item is **live** if at least one source item has it. If two source items have it at the
-//! same time, this is a **collision**: readers see the item of the first source, in the order of
-//! the strings that identify the sources. The mark stores the other item, which becomes visible
-//! when the first source no longer has the target. If no source has the target, it is a
-//! **tombstone**: an item with only a key and a mark, so that an older statement that arrives late
-//! cannot restore the target.
+//! A target item is **live** if at least one source item produces it. If two source items produce
+//! it at the same time, this is a **collision**: readers see the item of the first source, in the
+//! order of the strings that identify the sources. The mark stores the item of the second source,
+//! which becomes visible when the first source no longer produces the target. If no source produces
+//! the target, it is a **tombstone**: an item with only a key and a mark, so that an older
+//! statement that arrives late cannot restore the target.
 //!
 //! The mark is the attribute [`MARK`] of the target item.
 
@@ -27,8 +27,8 @@ const MORE_ITEM: &str = "item";
 pub struct Register {
     /// The stamp of the statement.
     pub stamp: Stamp,
-    /// The target item with its key and without its mark; `None` if the source does not have this
-    /// target.
+    /// The target item with its key and without its mark; `None` if the source does not produce
+    /// this target.
     pub item: Option<Item>,
 }
 
@@ -137,7 +137,7 @@ impl Registers {
         self.iter().filter_map(|(source, register)| Some((source, register.item.as_ref()?)))
     }
 
-    /// Returns whether no source has this target.
+    /// Returns whether no source produces this target.
     #[must_use]
     pub fn is_tombstone(&self) -> bool {
         self.live().next().is_none()

@@ -1,7 +1,9 @@
-//! Splitting: a document becomes a profile and parts in one partition, and is assembled from them again.
+//! Splitting: a document becomes a profile and parts in one partition, and is assembled from them
+//! again.
 //!
-//! A value that cannot become a part, such as an empty list or a value of a different type, stays in the
-//! profile. The assembly of a document's items therefore restores every document unchanged.
+//! A value that cannot become a part, such as an empty list or a value of a type that cannot be
+//! cut, stays in the profile. The assembly of a document's items therefore restores every document
+//! unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +17,8 @@ use super::reads::AttributePath;
 /// tiny. An operator should cut tiny parts into larger pieces.
 pub const PARTS_MAX: usize = 1_000;
 
-/// The number of digits of the number in a part's sort key. It allows more than [`PARTS_MAX`] items,
-/// because clients may add parts.
+/// The number of digits of the number in a part's sort key. It allows more than [`PARTS_MAX`]
+/// items, because clients may add parts.
 const NUMBER_DIGITS: usize = 6;
 
 /// The maximum length of a part's name in characters, because the sort key of each of its items
@@ -46,8 +48,8 @@ struct Part {
 }
 
 impl Split {
-    /// Checks how documents are split into items. `documents` and `items` are the key schemas of the
-    /// two tables, and `key` has the templates of the items' keys.
+    /// Checks how documents are split into items. `documents` and `items` are the key schemas of
+    /// the two tables, and `key` has the templates of the items' keys.
     ///
     /// # Errors
     /// Returns the errors: places, relative to the source, with reasons.
@@ -142,10 +144,11 @@ impl Split {
         Ok(items)
     }
 
-    /// Assembles a document from items in the order of their sort keys; `None` if there is no profile.
+    /// Assembles a document from items in the order of their sort keys; `None` if there is no
+    /// profile.
     ///
     /// # Errors
-    /// When an item contains an attribute that has no place in the document.
+    /// When an item contains an attribute that does not belong to the document.
     pub(super) fn assemble(&self, items: &[Item]) -> Result<Option<Item>, String> {
         let Some(profile) = items.iter().find(|item| self.is_profile(item)) else {
             return match items.first() {
@@ -195,7 +198,7 @@ impl Split {
     }
 
     /// Returns the paths of parts that exist in some documents but are cut from no document, with
-    /// the types of their values. These values are empty or of a different type.
+    /// the types of their values. These values are empty or of a type that cannot be cut.
     pub(super) fn uncut(&self, documents: &[Item]) -> Vec<(String, BTreeSet<&'static str>)> {
         let uncut = self.parts.iter().filter_map(|part| {
             let values = documents.iter().filter_map(|document| value_at(document, &part.path));

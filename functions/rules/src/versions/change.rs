@@ -97,14 +97,15 @@ impl Changes {
         those.map(|(stamp, change)| (stamp.clone(), change.clone())).collect()
     }
 
-    /// Returns the changes without their images of the item before the change.
+    /// Returns the changes without their old images ([`Change::before`]).
     #[must_use]
     pub fn baseless(self) -> Self {
         let baseless = |(stamp, change)| (stamp, Change { before: None, ..change });
         self.0.into_iter().map(baseless).collect()
     }
 
-    /// Returns these changes. A change of `other` with the same stamp replaces a change.
+    /// Returns these changes, each replaced by the change of `other` with the same stamp if there
+    /// is one.
     #[must_use]
     pub fn replaced(mut self, other: Self) -> Self {
         self.0.extend(other.0);

@@ -1,9 +1,9 @@
 //! Editions: versions of many items that are published together. One edition is current.
 //!
-//! An edition is prepared under its own keys while another edition is current. One conditional write of
-//! the head then publishes it. A reader reads the head once, and then items of the edition that the head
-//! names. The reader therefore sees exactly one edition. This module defines the states of an edition
-//! and the items that store them. The caller reads and writes the items.
+//! An edition is prepared under its own keys while another edition is current. One conditional
+//! write of the head then publishes it. A reader reads the head once, and then items of the edition
+//! that the head names. The reader therefore sees exactly one edition. This module defines the
+//! states of an edition and the items that store them. The caller reads and writes the items.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ pub const EDITION_ITEM: &str = "item";
 /// The sort key of a head. The records of the editions are in the same partition. Their sort keys
 /// are results of [`version_text`].
 pub const EDITION_HEAD: &str = "v0";
-/// The attribute that counts the writes of a head. The write that assigns a number is conditional
-/// on it.
+/// The attribute that counts the writes of a head. The write that assigns the number of a new
+/// edition is conditional on this attribute.
 pub const EDITION_REVISION: &str = "revision";
 /// The attribute with the state of an edition.
 pub const EDITION_STATE: &str = "state";
@@ -37,7 +37,7 @@ pub const EDITION_PARTS: u64 = 16;
 pub const EDITION_CURRENT: &str = "current";
 /// The head's attribute with the edition that was current before the current one.
 pub const EDITION_PREVIOUS: &str = "previous";
-/// The head's attribute with the highest assigned number.
+/// The head's attribute with the highest assigned edition number.
 pub const EDITION_LATEST: &str = "latest";
 
 const ITEMS: &str = "items";
@@ -226,7 +226,8 @@ pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Resul
     Ok(())
 }
 
-/// Returns the number of the partition that stores an item. `key` is the item's key as JSON.
+/// Returns the index, below [`EDITION_PARTS`], of the partition that stores an item. `key` is the
+/// item's key as JSON.
 #[must_use]
 pub fn part_of(key: &str) -> u64 {
     Token::of(&KeyValue::S(key.to_owned())).0 % EDITION_PARTS
@@ -263,16 +264,16 @@ impl EditionHead {
         })
     }
 
-    /// Returns the head that assigns the next number.
+    /// Returns the head that assigns the next edition number.
     #[must_use]
     pub fn with_next(self) -> Self {
         Self { latest: self.latest + 1, revision: self.revision + 1, ..self }
     }
 
     /// Returns the head after the publication of an edition. The publication is refused if another
-    /// edition has become current since this edition was prepared, because it would silently undo that
-    /// other edition. The write of the head is conditional on the current and the previous edition
-    /// that were read, so the check is still valid at the write.
+    /// edition has become current since this edition was prepared, because it would silently undo
+    /// that other edition. The write of the head is conditional on the current and the previous
+    /// edition that were read, so the check is still valid at the write.
     ///
     /// # Errors
     /// Returns the reason why the edition cannot be published.
@@ -309,7 +310,7 @@ impl EditionHead {
         }
     }
 
-    /// Returns the head in which this older or newer edition is current.
+    /// Returns the head in which `edition` is current, after a rollback or a switch forward.
     ///
     /// # Errors
     /// Returns the reason why the edition cannot become current.
@@ -326,8 +327,8 @@ impl EditionHead {
 
     /// Returns the editions that may be pruned. The current edition, the previous edition and the
     /// last `keep` complete editions are kept. Every edition is also kept if it was begun, or last
-    /// stopped being current, at or after `before` (in seconds since 1970). An older edition in
-    /// preparation may be pruned, because its command has died.
+    /// stopped being current, at or after `before` (in seconds since 1970). An edition in
+    /// preparation that was begun earlier may be pruned, because its command has died.
     #[must_use]
     pub fn prunable(self, editions: &[Edition], keep: usize, before: u64) -> Vec<u64> {
         let is_held = |edition: &&Edition| [self.current, self.previous].contains(&edition.number);

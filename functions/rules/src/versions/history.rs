@@ -103,8 +103,8 @@ pub struct Version {
     /// The time until which the version is kept, in seconds since 1970. TTL deletes it after this
     /// time.
     pub expires_at: Option<u64>,
-    /// The [`fingerprint`] of the item before the change. `None` for a created item, for a base, and for
-    /// a version of an earlier release.
+    /// The [`fingerprint`] of the item before the change. `None` for a created item, for a base,
+    /// and for a version that an earlier release of Weir wrote.
     pub previous_fingerprint: Option<u128>,
 }
 
@@ -119,8 +119,8 @@ pub struct Head {
     pub stamp: Stamp,
     /// The number of writes of the history, from 1. The next write is conditional on it.
     pub revision: u64,
-    /// The number of the last version with an expiry; 0 if no version has an expiry. All earlier versions
-    /// have an expiry too.
+    /// The number of the last version with an expiry; 0 if no version has an expiry. All earlier
+    /// versions have an expiry too.
     pub expiring: u64,
     /// The expiry of the last version with an expiry, in seconds since 1970. Expiries never
     /// decrease from version to version, so TTL always removes the beginning of the history.
@@ -175,7 +175,7 @@ pub enum UnknownVersion {
 /// number. A version without a time counts as created at the time of the previous version.
 ///
 /// # Errors
-/// The history begins after this time, or the version of this time may be missing.
+/// The history begins after this time, or the version that was current at this time may be missing.
 pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, UnknownVersion> {
     let is_until_then = |version: &Version| version.at_seconds.is_none_or(|at| at <= seconds);
     let those = versions.iter().take_while(|version| is_until_then(version)).count();
@@ -311,8 +311,8 @@ impl Version {
         self.event == VersionEvent::Insert && self.stamp.stream_label() != before.stream_label()
     }
 
-    /// Returns whether this is the first version although the item existed before. No version contains
-    /// the earlier item.
+    /// Returns whether this is the first version although the item existed before. No version
+    /// contains the earlier item.
     #[must_use]
     pub fn lacks_base(&self) -> bool {
         self.number == 1 && matches!(self.event, VersionEvent::Modify | VersionEvent::Remove)

@@ -358,8 +358,8 @@ proptest! {
         changes in changes(),
         first in deliveries(),
         second in deliveries(),
-        // The change after which the backfill reads the slots, and the batch before which its effects
-        // are applied.
+        // The change after which the backfill reads the slots, and the batch before which its
+        // effects are applied.
         read in any::<Index>(),
         said in any::<Index>(),
     ) {
@@ -408,9 +408,9 @@ proptest! {
         prop_assert_eq!(rows.into_iter().collect::<BTreeSet<_>>(), expired);
     }
 
-    /// Goal: every total is right after a last reconciliation, and late records do not change it.
-    /// Before that, the reconciler reads the slots at any moment between changes and deliveries.
-    /// Some records are late and some are lost.
+    /// Goal: every total is correct after a last reconciliation, and late records do not change it.
+    /// Before this reconciliation, the reconciler reads the slots at any moment between changes and
+    /// deliveries. Some records are late and some are lost.
     #[test]
     fn reconciled_totals_converge(
         changes in changes(),

@@ -157,8 +157,8 @@ pub(super) fn check(
     check_items(&rule.migration, targets, table.iter().map(|(key, votes)| slot(*key, *votes)));
 }
 
-/// Checks the items that readers see. Each target has the item of the first source item that has the
-/// target.
+/// Checks the items that readers see. Each target must equal the item that the first of its source
+/// items produces.
 fn check_items(
     migration: &Migration,
     targets: &BTreeMap<Target, Item>,
@@ -274,7 +274,8 @@ proptest! {
         applied in prop::collection::vec(any::<Index>(), 8..20),
     ) {
         // The consumer starts before change `first`, and the backfill reads after change `start` or
-        // later. The skipped records were written before the fence, and the backfill reads after it.
+        // later. The skipped records were written before the fence, and the backfill reads after
+        // it.
         let start = start.index(changes.len() + 1);
         let first = head.index(start + 1);
         let fence = first + fence.index(start - first + 1);

@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 
-/// Converts the member names of an answer to snake case, as all verbs write them: `eventIds` to
-/// `event_ids`.
+/// Converts the member names of an answer to snake case, as all subcommands write them: `eventIds`
+/// to `event_ids`.
 pub(super) fn as_written(answer: &str) -> String {
     match serde_json::from_str(answer) {
         Ok(answer) => snake_case(answer).to_string(),

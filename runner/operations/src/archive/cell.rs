@@ -162,7 +162,7 @@ pub(super) fn time_text(millis: i64) -> String {
 /// milliseconds since 1970.
 ///
 /// # Errors
-/// When the text is none of these.
+/// When the text has none of these forms.
 pub(crate) fn parse_time(text: &str) -> Result<i64> {
     if let Ok(seconds) = text.parse::<i64>() {
         return seconds.checked_mul(1000).ok_or_else(|| fatal!("`{text}` is not a time"));

@@ -1,7 +1,7 @@
 //! Compares the TTL deletes in a table's streams with the rows of the archive.
 //!
-//! A stream keeps its records for 24 hours; older rows cannot be checked and are not counted. This
-//! module does no I/O: `deletes` reads the stream.
+//! A stream keeps its records for 24 hours; rows of earlier deletes cannot be checked and are not
+//! counted. This module does no I/O: `deletes` reads the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,7 +73,7 @@ pub(super) fn compare(
     window: Window,
 ) -> Comparison {
     let mut comparison = Comparison { in_stream: deletes.deletes.len(), ..Comparison::default() };
-    // For each event: seen in a plain part, seen in a compacted object.
+    // For each event: whether a part has its row, and whether a compacted object has its row.
     let mut seen: BTreeMap<String, [bool; 2]> = BTreeMap::new();
     for row in rows {
         let [in_part, compacted] = seen.entry(row.event_id.clone()).or_default();

@@ -1,6 +1,6 @@
 //! `--where`: one comparison of a column with a value of the column's type.
 //!
-//! The syntax is not SQL: it has no functions and no `or`; all conditions must hold.
+//! The syntax is not SQL: it has no functions and no `or`; a row must meet all conditions.
 //! NULL equals nothing. If a column is NULL because the value does not fit it, the value in `_item`
 //! is compared. `dt`, the day in a part's name, is compared once per part.
 

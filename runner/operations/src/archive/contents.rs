@@ -29,7 +29,7 @@ const FOOTERS_MAX: u64 = 200;
 /// Maximum number of bytes of rows that are returned. A row may have 400 KB.
 const ROW_BYTES_MAX: usize = 2 << 20;
 
-/// The place of an archive.
+/// The location of an archive.
 #[derive(Clone, Debug, Default)]
 pub struct ArchivePlace {
     /// The S3 endpoint.
@@ -199,7 +199,8 @@ impl Archive {
     /// Returns the first rows of a day of a table.
     ///
     /// # Errors
-    /// When the archive cannot be listed, or a part cannot be read. A day without parts has no rows.
+    /// When the archive cannot be listed, or a part cannot be read. A day without parts has no
+    /// rows.
     pub async fn rows(&self, table: &str, day: &str, at_most: usize) -> Result<Rows> {
         let parts = self.0.parts(Some(table), Some(day)).await?;
         let (mut reading, mut seen) = (Reading::of(&self.0, parts), ReturnedEvents::default());

@@ -30,7 +30,8 @@ const EMPTY_TIME_MAX: Duration = Duration::from_secs(300);
 /// read and the shard's oldest records are therefore trimmed.
 const READINGS_MAX: usize = 3;
 
-/// The table and the archives that identify deleted items for which no new row is written.
+/// The table and the archives for which a deleted item may count as restored, so that no new row is
+/// written for its delete.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'k> {
     pub(super) table: &'k str,

@@ -204,8 +204,8 @@ impl EraseArguments {
     /// Counts the selected rows in the table's parts.
     ///
     /// # Errors
-    /// When a flag is invalid, or the archive cannot be read; a refusal if the archive does not have
-    /// the table.
+    /// When a flag is invalid, or the archive cannot be read; a refusal if the archive does not
+    /// have the table.
     async fn meant(&self, source: &Source) -> Result<SelectedRows> {
         let (subject, table) = (self.subject()?, self.table.name());
         let all = source.parts(None, None).await?;
@@ -247,7 +247,7 @@ impl EraseArguments {
         let (SelectedRows { rows, objects }, table) = (meant, self.table.name());
         if rows == 0 {
             return format!(
-                "all noncurrent versions of the objects of `{table}` in the bucket, permanently; no current row is left"
+                "all noncurrent versions of the objects of `{table}` in the bucket, permanently; no current row matches"
             );
         }
         let (rows, objects) = (counted(rows, "row", "rows"), counted(objects, "object", "objects"));

@@ -37,7 +37,8 @@ pub(super) struct CompactArguments {
     /// hours]
     #[arg(long, value_name = "SECONDS")]
     age: Option<u64>,
-    /// Allow --age below 900, and make 0 its default; use it only while no function writes to the archive
+    /// Allow --age below 900, and make 0 its default; use it only while no function writes to the
+    /// archive
     #[arg(long)]
     nothing_is_archiving: bool,
 }
@@ -56,7 +57,8 @@ impl CompactArguments {
         }
     }
 
-    /// Returns true if `--nothing-is-archiving` has no effect, because `--age` is not below the minimum.
+    /// Returns true if `--nothing-is-archiving` has no effect, because `--age` is not below the
+    /// minimum.
     fn is_young_in_vain(&self) -> bool {
         self.nothing_is_archiving && self.age.is_some_and(|age| age >= AGE_SECONDS_MIN)
     }
@@ -91,7 +93,7 @@ pub(super) async fn compact(arguments: &CompactArguments, output: &mut Output<'_
     Ok(Exit::Differences)
 }
 
-/// Describes the remaining work of a compaction; `None` if it is complete.
+/// Describes the remaining work of a compaction; `None` if the compaction is complete.
 fn left_by(answer: &str) -> Option<String> {
     let answer: Value = serde_json::from_str(answer).unwrap_or_default();
     let report = answer.get("compacted")?;
@@ -106,8 +108,8 @@ fn left_by(answer: &str) -> Option<String> {
     (!left.is_empty()).then(|| format!("{}; run `weir archive compact` again", left.join(", and ")))
 }
 
-/// Returns the number of erased rows in a receipt. Receipts of older versions list the event ids
-/// instead of a number. A purge may read such a receipt long after the erasure.
+/// Returns the number of erased rows in a receipt. Receipts of earlier versions of Weir list the
+/// event ids instead of a number. A purge may read such a receipt long after the erasure.
 pub(crate) fn rows_erased(receipt: &Value) -> u64 {
     let named = || receipt.get("eventIds").and_then(Value::as_array).map_or(0, Vec::len);
     receipt.get("rows").and_then(Value::as_u64).unwrap_or_else(|| named() as u64)
@@ -158,8 +160,8 @@ mod tests {
         }
     }
 
-    /// Without `--cli-binary-format`, version 2 of the AWS CLI decodes the payload as base64. Without
-    /// `--cli-read-timeout 0`, it sends the event again after a minute.
+    /// Without `--cli-binary-format`, version 2 of the AWS CLI decodes the payload as base64.
+    /// Without `--cli-read-timeout 0`, it sends the event again after a minute.
     #[test]
     fn the_command_for_aws_sends_the_event_as_it_is_and_once() {
         let command = CompactArguments::augment_args(clap::Command::new("compact"));

@@ -1,8 +1,8 @@
 //! `weir archive`: reads the archive for operators and analysts.
 //!
-//! Its verbs list the archive, find the versions of a key, write DDL, compare the archive with the
-//! stream, and restore items into a table. Only the function `archive-maintenance` changes the
-//! archive; `compact` and `erase` invoke this function.
+//! Its subcommands list the archive, find the versions of a key, write DDL, compare the archive
+//! with the stream, and restore items into a table. Only the function `archive-maintenance` changes
+//! the archive; `compact` and `erase` invoke this function.
 
 mod answer;
 pub(crate) mod cell;
@@ -84,7 +84,8 @@ enum ArchiveVerb {
         #[arg(long, value_name = "TIME")]
         as_of: Option<String>,
     },
-    /// Write DDL for a query engine, or the statement for pandas or polars, from the schemas of the parts
+    /// Write DDL for a query engine, or the statement for pandas or polars, from the schemas of the
+    /// parts
     #[command(
         after_help = "Examples:\n  weir archive ddl --engine duckdb\n  weir archive ddl --table movies --engine polars > movies_archive.py\n  weir archive ddl --engine athena --location s3://bucket/archive --key-columns year,title"
     )]
@@ -98,8 +99,8 @@ enum ArchiveVerb {
         /// from which the archive is read]
         #[arg(long, value_name = "ADDRESS")]
         location: Option<String>,
-        /// The columns of the key, partition key first [default: the key of the table in the running
-        /// store]
+        /// The columns of the key, partition key first [default: the key of the table in the
+        /// running store]
         #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
         key_columns: Vec<String>,
     },
@@ -127,7 +128,7 @@ enum ArchiveVerb {
     Erase(EraseArguments),
 }
 
-/// Runs a verb. Data goes to `writer`. Lists are written in `format`, rows always as NDJSON.
+/// Runs a subcommand. Data goes to `writer`. Lists are written in `format`, rows always as NDJSON.
 ///
 /// # Errors
 /// When the archive cannot be read or written; the message states what to do.
@@ -197,7 +198,7 @@ async fn carry_out(
             output.line(&text.await?)?;
         }
         ArchiveVerb::Restore(arguments) => return restored(source, &arguments, output).await,
-        // `run` has handled these verbs, which need no existing archive.
+        // `run` has handled these subcommands, which need no existing archive.
         ArchiveVerb::Compact(_) | ArchiveVerb::Erase(_) | ArchiveVerb::Check { .. } => {}
     }
     Ok(Exit::Done)
@@ -314,7 +315,9 @@ async fn write_ddl(
     key_columns: Vec<String>,
 ) -> Result<String> {
     let Some(first) = parts.first() else {
-        return Err(fatal!("the archive has no parts of the selected table"));
+        return Err(fatal!(
+            "the archive has no parts of the selected table; `weir archive ls` lists its tables"
+        ));
     };
     ddl::check_name(&first.table, &source.parts(None, None).await?)?;
     let union = Union::read(source, parts).await?;
@@ -384,6 +387,6 @@ async fn known_key_columns(source: &Source, table: &str, union: &Union) -> Vec<S
         };
         union.columns.iter().find(of_path).map(|column| column.name.clone())
     };
-    // With only half of the key, the view would show one version for many items.
+    // With only one of two key attributes, the view would show one version for many items.
     key.iter().map(column_of).collect::<Option<_>>().unwrap_or_default()
 }

@@ -161,7 +161,8 @@ impl PlaceArguments {
         }
     }
 
-    /// Returns the archive at an S3 endpoint, which `running` serves if it is given.
+    /// Returns the archive at an S3 endpoint. `running` is the `weir up` that serves the endpoint,
+    /// if there is one.
     ///
     /// # Errors
     /// When there are several archives, or the endpoint is on AWS and no bucket is named.

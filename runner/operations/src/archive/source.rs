@@ -39,7 +39,7 @@ const FOOTER_READS_MAX: usize = 3;
 /// Maximum depth of folders. The layout of an archive has fewer levels.
 const DEPTH_MAX: usize = 32;
 
-/// The place of the archive's parts.
+/// The location of the archive's parts.
 #[derive(Debug)]
 pub(super) enum Source {
     /// All Parquet files below a folder.
@@ -63,8 +63,8 @@ pub(super) enum Source {
 pub(super) struct BucketTables {
     /// The S3 endpoint.
     pub(super) s3: String,
-    /// The store of the `weir up` that runs in this folder and has the bucket; `None` if there is no
-    /// such `weir up`.
+    /// The store of the `weir up` that runs in this folder and has the bucket; `None` if there is
+    /// no such `weir up`.
     pub(super) store: Option<String>,
 }
 
@@ -248,7 +248,8 @@ impl Source {
         }
     }
 
-    /// Returns all parts, or only the parts of one table or one day, ordered by table, day and name.
+    /// Returns all parts, or only the parts of one table or one day, ordered by table, day and
+    /// name.
     ///
     /// # Errors
     /// When the parts cannot be listed.
@@ -305,7 +306,7 @@ impl Source {
                 Err(error) => return Err(part.failed(error)),
             }
         }
-        Err(part.failed("its footer is malformed"))
+        Err(part.failed("the footer of the Parquet file is malformed"))
     }
 
     /// Opens a part, with all columns or with the existing columns of `columns`.
@@ -331,7 +332,7 @@ impl Source {
                 File::open(&part.name).map(Content::File).map_err(|error| part.failed(error))
             }
             Self::Bucket { .. } if part.bytes > OBJECT_BYTES_MAX => Err(part.failed(format!(
-                "it has {} bytes, more than the {OBJECT_BYTES_MAX} that are read over S3; read the files with --folder (`aws s3 sync` copies them), or with DuckDB",
+                "it has {} bytes, and at most {OBJECT_BYTES_MAX} can be read over S3; copy the files (`aws s3 sync`) and read them with --folder, or use DuckDB",
                 part.bytes
             ))),
             Self::Bucket { .. } => {
@@ -342,7 +343,7 @@ impl Source {
 
     async fn object(&self, part: &Part, range: Range<u64>) -> Result<Bytes> {
         let Self::Bucket { client, bucket, .. } = self else {
-            return Err(part.failed("it is a file, not an object"));
+            return Err(part.failed("it is a file, not an S3 object"));
         };
         let request = client.get_object().bucket(bucket).key(&part.name);
         let request =

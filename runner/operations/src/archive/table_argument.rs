@@ -1,4 +1,4 @@
-//! The table argument of the verbs of `weir archive`: a positional argument, or `--table`.
+//! The table argument of the subcommands of `weir archive`: a positional argument, or `--table`.
 //!
 //! The module does not check that the table exists.
 
@@ -27,7 +27,8 @@ impl TableArgument {
     }
 }
 
-/// A table argument that restricts the verb to one table; without it, the verb uses all tables.
+/// A table argument that restricts the subcommand to one table; without it, the subcommand uses all
+/// tables.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct OneOfAll {
     /// Only this table

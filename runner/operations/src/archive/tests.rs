@@ -1,4 +1,4 @@
-//! Tests of the verbs on small Parquet files in the archive's layout, as tables of cases.
+//! Tests of the subcommands on small Parquet files in the archive's layout, as tables of cases.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -501,7 +501,7 @@ fn ddl_is_made_of_what_the_parts_have() {
 
     write_part(folder.path(), "part-3.parquet", &FILMS[..1], true);
     let text = ddl("athena");
-    assert!(text.starts_with("-- left out, its values are in _item: column `year` has several types: string in 1 part, first in "), "{text}");
+    assert!(text.starts_with("-- column left out (`_item` has its values): column `year` has several types: string in 1 part, first in "), "{text}");
     assert!(text.contains("bigint in 2 parts") && !text.contains("`year` bigint,"), "{text}");
     assert!(
         text.contains("PARTITION BY json_format(json_extract(_item, '$[\"year\"]')), \"title\""),

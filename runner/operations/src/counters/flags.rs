@@ -1,5 +1,5 @@
-//! Flags that name the tables of slots, totals and ballots. Each verb includes the flags that it
-//! needs.
+//! Flags that name the tables of slots, totals and ballots. Each subcommand includes the flags that
+//! it needs.
 
 use clap::Args;
 use rules::counters::SLOT_COUNT_MAX;

@@ -1,17 +1,19 @@
 //! `weir counters fold`: moves the values of every counter's higher slots into its lower slots.
 //!
-//! One transaction moves a slot: it deletes the slot, on the condition that the slot is unchanged, and adds
-//! its value to the slot `number modulo remaining slots`. The condition ensures that no vote is lost or
-//! counted twice. A late vote creates its higher slot again, and the next fold moves it.
+//! One transaction moves a slot: it deletes the slot, on the condition that the slot is unchanged,
+//! and adds its value to the slot `number modulo remaining slots`. The condition ensures that no
+//! vote is lost or counted twice. A late vote creates its higher slot again, and the next fold
+//! moves it.
 //!
-//! A slot that cannot be moved is reported, and the other slots are moved. There are several reasons not to
-//! move a slot. The sum must be a value that the function can add, because the function would otherwise
-//! refuse the target with all its votes. Other attributes of the slot would be lost; marks of loads, which
-//! record the counted lines of a file, are dropped only with `--forget-loads`. An expired slot is left to
-//! TTL. A moved value expires with its target, at the later of both times.
+//! A slot that cannot be moved is reported, and the other slots are moved. There are several
+//! reasons not to move a slot. The sum must be a value that the function can add, because the
+//! function would otherwise refuse the target with all its votes. Other attributes of the slot
+//! would be lost; marks of loads, which record the counted lines of a file, are dropped only with
+//! `--forget-loads`. An expired slot is left to TTL. A moved value expires with its target, at the
+//! later of both times.
 //!
-//! The function sees two changes, in any order, so a total may be off by one slot until both have arrived.
-//! Keep the function's own SLOT_COUNT until no client votes into higher slots.
+//! The function sees two changes, in any order, so a total may be off by one slot until both have
+//! arrived. Keep the function's own SLOT_COUNT until no client votes into higher slots.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -43,7 +45,7 @@ const LEFT_NAMED_MAX: usize = 10;
 pub(super) struct Report {
     pub(super) folded: u64,
     pub(super) left: u64,
-    /// The first slots that were not moved, and the reasons.
+    /// The first slots that were not moved, each with the reason.
     pub(super) left_named: Vec<String>,
 }
 
@@ -209,7 +211,7 @@ impl Slots<'_> {
                 "this slot records the lines counted by `weir load --count-into`, and a move would let a repeated load count them twice; to move the slot anyway, add --forget-loads"
             )),
             Some(name) => Err(fatal!(
-                "a move would lose its attribute `{name}`; remove the attribute, or move the slot yourself"
+                "a move would lose the slot's attribute `{name}`; remove the attribute, or move the slot yourself"
             )),
             None => Ok(Slot { value, expiry }),
         }
@@ -362,9 +364,9 @@ fn without_room(key: &str, target: &str) -> MoveResult {
     ))
 }
 
-/// Returns why a transaction was cancelled, if a retry would fail too. The transaction's first operation is
-/// the deletion of the slot, which fails after a vote. The second operation is the addition to the target,
-/// which also fails if the target's expiry changed.
+/// Returns why a transaction was cancelled, if a retry would fail too. The transaction's first
+/// operation is the deletion of the slot, which fails after a vote. The second operation is the
+/// addition to the target, which also fails if the target's expiry changed.
 fn refusal(
     error: &SdkError<TransactWriteItemsError>,
     (key, target): (&str, &str),
@@ -387,7 +389,7 @@ fn refusal(
         }
     }
     let target_item = addition.item().cloned().and_then(|item| from_sdk_item(item).ok());
-    // A target that was deleted in the meantime has room.
+    // A target that was deleted in the meantime can take any valid value.
     let has_room = target_item.is_none_or(|item| match item.get(name) {
         None => true,
         Some(AttributeValue::N(value)) => (low..=high).contains(value),
@@ -484,8 +486,8 @@ mod tests {
             "slot `C#2` cannot be moved: only one of this slot and slot `C#0` expires",
             "slot `D#2` cannot be moved: only one of this slot and slot `D#0` expires",
             "slot `F#2` cannot be moved yet: slot `F#0` has expired",
-            "slot `G#2`: a move would lose its attribute `note`",
-            "slot `H#2`: a move would lose its attribute `until`",
+            "slot `G#2`: a move would lose the slot's attribute `note`",
+            "slot `H#2`: a move would lose the slot's attribute `until`",
         ]) {
             assert!(reason.starts_with(expected), "{reason}");
         }

@@ -86,7 +86,7 @@ struct Vote {
     points: i64,
 }
 
-/// The result of a run.
+/// The result of `weir counters generate`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Generated {
     pub(super) votes: u64,

@@ -1,7 +1,7 @@
-//! `weir counters`: reads counters, folds their slots, casts and recounts changeable votes, and generates
-//! votes.
+//! `weir counters`: reads counters, folds their slots, casts and recounts changeable votes, and
+//! generates votes.
 //!
-//! The verb works on any DynamoDB endpoint. `rules::counters` defines slots and totals.
+//! The subcommand works on any DynamoDB endpoint. `rules::counters` defines slots and totals.
 
 mod absent;
 mod ballots;
@@ -107,8 +107,8 @@ enum CountersVerb {
     },
     /// Compare the slots with the ballots, which are the source of truth
     Recount {
-        /// Compare only counters with this name prefix, including counters without ballots, which must
-        /// be 0 [default: all counters that have ballots]
+        /// Compare only counters with this name prefix, including counters without ballots, which
+        /// must be 0 [default: all counters that have ballots]
         #[arg(long, value_name = "TEXT")]
         prefix: Option<String>,
         /// Set the slots to the sums of the ballots
@@ -166,7 +166,7 @@ impl Place {
     }
 }
 
-/// Runs the verb. If there is a template, it provides the values that no flag sets.
+/// Runs the subcommand. If there is a template, the template provides the values that no flag sets.
 ///
 /// # Errors
 /// When a table cannot be read or written; the message states what to do.
@@ -323,7 +323,7 @@ fn show_folded(report: &fold::Report, output: Output) -> Exit {
     }
     let slots = counted(report.left, "slot was", "slots were");
     say(&format!(
-        "{slots} not moved: correct each slot that is listed with a reason, let clients vote into the lower slots only, then run `weir counters fold` again; the other slots received votes too fast"
+        "{slots} not moved: correct each slot that is listed with a reason; the other slots received votes too fast, so let clients vote into the lower slots only; then run `weir counters fold` again"
     ));
     Exit::Differences
 }

@@ -36,7 +36,7 @@ pub(super) struct Reading {
     pub(super) as_of: Option<String>,
     /// True if a total item was read and exists.
     pub(super) has_total: bool,
-    /// The total item's `total`, if it differs from the sum of the item's slots.
+    /// The attribute `total` of the total item, if it differs from the sum of the item's slots.
     pub(super) otherwise: Option<String>,
 }
 
@@ -132,7 +132,7 @@ struct Flags<'t> {
 }
 
 impl Flags<'_> {
-    /// Returns the failure of a request with the advice.
+    /// Returns the failure of a request, with the advice of [`Self::advice`].
     fn advise<E>(&self, error: SdkError<E>) -> Failure
     where
         E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -182,7 +182,7 @@ async fn at_one_moment(
 ) -> Result<BTreeMap<u32, Number>> {
     if slots.len() > TRANSACTION_OPERATIONS_MAX {
         return Err(fatal!(
-            "an exact read takes up to {TRANSACTION_OPERATIONS_MAX} slots, but there are {}; use --how fresh, or fold the slots (`weir counters fold`)",
+            "an exact read can read {TRANSACTION_OPERATIONS_MAX} slots, but the counter has {}; use --how fresh, or fold the slots (`weir counters fold`)",
             slots.len()
         ));
     }
@@ -341,8 +341,8 @@ mod tests {
         tokio::join!(serve(listener, &answers), reads);
     }
 
-    /// Another writer wrote the first total. A reconciliation wrote the second total before any stream
-    /// record arrived.
+    /// Another writer wrote the first total. A reconciliation wrote the second total before any
+    /// stream record arrived.
     #[tokio::test]
     async fn a_total_that_contradicts_its_slots_is_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

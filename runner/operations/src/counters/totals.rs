@@ -114,8 +114,8 @@ impl CounterPlace {
         })
     }
 
-    /// Returns some counters that have a total, in the order of the table. Reads one page of the
-    /// table of totals, with at most `at_most` items.
+    /// Returns a page of counters that have a total, in the order of the table. Reads one page of
+    /// the table of totals, with at most `at_most` items.
     ///
     /// # Errors
     /// When the table of totals cannot be read.

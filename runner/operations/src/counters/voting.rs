@@ -78,11 +78,12 @@ impl<'p> VoteSender<'p> {
         }
     }
 
-    /// Adds points to a slot. Retries only attempts that certainly did not count, because a retry of any
-    /// other attempt could count the vote twice.
+    /// Adds points to a slot. Retries only attempts that certainly did not count, because a retry
+    /// of any other attempt could count the vote twice.
     ///
     /// # Errors
-    /// When the vote is refused, or the store cannot be reached. In both cases the vote is not counted.
+    /// When the vote is refused, or the store cannot be reached. In both cases the vote is not
+    /// counted.
     pub(super) async fn add(
         &mut self,
         counter: &str,
@@ -112,7 +113,7 @@ impl<'p> VoteSender<'p> {
             if !again {
                 return Err(match what {
                     Addition::Unsent => fatal!(
-                        "the store cannot be reached: {reason}; start it, then use another --seed, because votes before the failure count"
+                        "the store cannot be reached: {reason}; start the store, then use another --seed, because the votes before the failure were counted"
                     ),
                     _ => fatal!("a vote was refused: {reason}"),
                 });

@@ -2,9 +2,9 @@
 //!
 //! The write checks that the edition is ready, so an edition that is being pruned cannot become
 //! current. Its condition contains the current and the previous edition of the head that was read,
-//! so one of two concurrent writers is refused. The condition ignores the highest assigned number, so
-//! a concurrent `prepare`, which raises this number, causes no refusal. The same transaction records
-//! when the previous edition was replaced, so that a prune lets its readers finish.
+//! so one of two concurrent writers is refused. The condition ignores the highest assigned number,
+//! so a concurrent `prepare`, which raises this number, causes no refusal. The same transaction
+//! records when the previous edition was replaced, so that a prune lets its readers finish.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ConditionCheck, Put, TransactWriteItem, Update,
@@ -32,8 +32,8 @@ pub(super) async fn publish(place: &Place, number: u64) -> Result<HeadChange> {
     change_head(place, head, head.published(&edition)).await
 }
 
-/// Makes the edition `to` current, or the previous edition if `to` is `None`. With `from`, changes
-/// the head only if `from` is current.
+/// Makes the edition `to` current, or the previous edition if `to` is `None`. If `from` is given,
+/// changes the head only if the edition `from` is current.
 pub(super) async fn roll_back(
     place: &Place,
     from: Option<u64>,
@@ -53,8 +53,9 @@ pub(super) async fn roll_back(
     change_head(place, head, head.turned_to(&edition)).await
 }
 
-/// Returns the result if `from` is not the current edition. The result is a success if an earlier rollback
-/// already made the requested edition current; otherwise another process has changed the head.
+/// Returns the result if `from` is not the current edition. The result is a success if an earlier
+/// rollback already made the requested edition current; otherwise another process has changed the
+/// head.
 fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> Result<HeadChange> {
     let is_done = match to {
         Some(to) => to == head.current,
@@ -95,7 +96,7 @@ async fn change_head(
         match why_not_applied(&error) {
             NotApplied::Changed => return changed(place, from, to).await,
             why if attempts.after(why).await => {}
-            _ => return Err(Failure::from(&error).about("cannot write the head")),
+            _ => return Err(Failure::from(&error).about("cannot write the head of the set")),
         }
     }
 }
@@ -109,8 +110,8 @@ fn turned(from: EditionHead, to: EditionHead) -> HeadChange {
     (to, said)
 }
 
-/// Returns the result if the head or the edition has changed. Either the write succeeded and its response was
-/// lost, or another process changed the head.
+/// Returns the result if the head or the edition has changed. Either the write succeeded and its
+/// response was lost, or another process changed the head.
 async fn changed(place: &Place, from: EditionHead, to: EditionHead) -> Result<HeadChange> {
     let now = reading::head(place).await?;
     if (now.current, now.previous) == (to.current, to.previous) {

@@ -1,8 +1,8 @@
-//! `weir editions`: versions of many items that are prepared together and published with one conditional
-//! write.
+//! `weir editions`: versions of many items that are prepared together and published with one
+//! conditional write.
 //!
-//! The verb works on any DynamoDB endpoint. `rules::versions::edition` defines the states of an edition.
-//! `reading` is also an example for an application that reads editions.
+//! The subcommand works on any DynamoDB endpoint. `rules::versions::edition` defines the states of
+//! an edition. `reading` is also an example for an application that reads editions.
 
 mod compare;
 mod head_change;
@@ -61,7 +61,7 @@ enum EditionsVerb {
     },
     /// Make the previous edition current; idempotent
     Rollback {
-        /// The edition to leave; nothing changes if a different edition is current
+        /// The edition that must be current; otherwise nothing changes
         #[arg(long, value_name = "NUMBER")]
         from: Option<u64>,
         /// The edition to make current, older or newer [default: the previous edition]
@@ -72,13 +72,13 @@ enum EditionsVerb {
     Get {
         /// The item's key, in plain or DynamoDB JSON
         key: String,
-        /// Read this edition instead
+        /// The edition to read [default: the current edition]
         #[arg(long)]
         number: Option<u64>,
     },
     /// Show all items of the current edition in DynamoDB JSON, one per line
     Dump {
-        /// Read this edition instead
+        /// The edition to read [default: the current edition]
         #[arg(long)]
         number: Option<u64>,
     },
@@ -121,7 +121,7 @@ struct Place {
     now: u64,
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// When the table cannot be read or written, or the request is refused; the message states what to

@@ -56,7 +56,7 @@ pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<E
     let head = reading::head(place).await?;
     let keys = keys(place, arguments, head.current).await?;
     // The number of the current edition is read before any item. If another edition becomes
-    // current later, its items do not get into the new edition.
+    // current later, the new edition does not contain that edition's items.
     let edition = begin(place, keys, head.current).await?;
     match fill(place, arguments, &edition, head.current).await {
         Ok(digest) => finish(place, edition, digest).await,
@@ -204,7 +204,7 @@ async fn read(
 }
 
 fn gone(_: SendError<Item>) -> Failure {
-    fatal!("the writer stopped reading items")
+    fatal!("no more items can be sent, because their receiver has stopped")
 }
 
 /// Parses a line of a file: an item in DynamoDB JSON or in plain JSON.
@@ -215,11 +215,11 @@ fn item_of_line(line: &str) -> Result<Item> {
 /// Parses a line that a command wrote: an item in DynamoDB JSON.
 fn item_of_command(line: &str) -> Result<Item> {
     json::item_from_str(line).map_err(|error| {
-        fatal!("{error}; write one item per line in DynamoDB JSON, as the command reads them")
+        fatal!("{error}; the command must write one item per line in DynamoDB JSON, the format of its input")
     })
 }
 
-/// Sends items to the writer, one per line.
+/// Parses lines, each with one item, and sends the items to the writer.
 async fn send_lines(
     text: impl tokio::io::AsyncBufRead + Unpin,
     place: &str,
@@ -258,7 +258,11 @@ async fn through(
     let reading = async { reading.await.context(doing) };
     tokio::try_join!(feeding, reading)?;
     let status = child.wait().await.context(doing)?;
-    if status.success() { Ok(()) } else { Err(format!("it ended with {status}")).context(doing) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("the command ended with {status}")).context(doing)
+    }
 }
 
 async fn feed(mut stdin: ChildStdin, from: &mut mpsc::Receiver<Item>) -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! Reads editions: the head once, then items of the edition that it names.
+//! Reads editions: the head once, then items of the edition that the head names.
 //!
 //! An application can read in the same way. The items of a ready edition never change, so a reader
 //! sees one consistent edition even while other editions are published. Only a reader whose edition
@@ -132,8 +132,8 @@ pub(super) async fn current_item(place: &Place, key: &str) -> Result<Option<Item
     Err(fatal!("editions are pruned faster than they can be read: prune with a larger --days"))
 }
 
-/// Visits every item of a complete edition with its key, part by part, ordered by key. At the end, checks
-/// that the edition was not pruned during the read, which would have removed items.
+/// Visits every item of a complete edition with its key, part by part, ordered by key. At the end,
+/// checks that the edition was not pruned during the read, which would have removed items.
 pub(super) async fn each(
     place: &Place,
     number: u64,

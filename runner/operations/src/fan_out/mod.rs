@@ -1,7 +1,7 @@
 //! `weir fan-out`: checks the rules and their tables, shows jobs, repairs copies.
 //!
-//! `rules::fan_out` interprets rules. The function `fan-out` repairs the copies. This module invokes
-//! the function page by page, so a repair can be stopped and resumed at any page.
+//! `rules::fan_out` interprets rules. The function `fan-out` repairs the copies. This module
+//! invokes the function page by page, so a repair can be stopped and resumed at any page.
 
 pub mod jobs;
 mod prune;
@@ -31,7 +31,7 @@ pub struct FanOutArguments {
     verb: FanOutVerb,
 }
 
-/// The endpoint flag of a verb.
+/// The endpoint flag of a subcommand.
 #[derive(Clone, Debug, Args)]
 struct EndpointFlag {
     /// The DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
@@ -133,7 +133,7 @@ impl FanOutArguments {
     }
 }
 
-/// Runs the verb. The template provides the values that no flag sets.
+/// Runs the subcommand. The template provides the values that no flag sets.
 ///
 /// # Errors
 /// When the rules or a table cannot be read, or the function fails; the message states what to do.
@@ -143,7 +143,7 @@ pub async fn run(
     stack: impl Fn() -> Result<Stack>,
 ) -> Result<Exit> {
     let setting = |variable: &str, flag: &str| {
-        let help = |reason: String| format!("{reason}\n  = help: or name it with {flag}");
+        let help = |reason: String| format!("{reason}\n  = help: or give the value with {flag}");
         stack().and_then(|stack| setting(&stack, variable)).map_err(|failure| failure.with(help))
     };
     let jobs_table = |flag: JobsFlag| {
@@ -180,7 +180,7 @@ pub async fn run(
         }
         FanOutVerb::Jobs { open, rule, table, endpoint } => {
             let client = client(endpoint)?;
-            // Without a template, the rules are those that have jobs.
+            // Without a template, only rules that have jobs are known.
             let declared = rules_text(&RulesFlag { rules: None });
             let declared = declared.and_then(|(text, place)| parse(&text, &place));
             let names: Vec<String> =
@@ -254,7 +254,7 @@ mod tests {
         let said = check(None).await.unwrap_err().to_string();
         assert_eq!(
             said,
-            "there is no template\n  = help: or name it with --rules, for example --rules rules.yaml"
+            "there is no template\n  = help: or give the value with --rules, for example --rules rules.yaml"
         );
         let said = check(Some("nope.yaml")).await.unwrap_err().to_string();
         assert!(said.starts_with("cannot read `") && said.contains("nope.yaml`: "), "{said}");

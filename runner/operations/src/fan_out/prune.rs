@@ -1,7 +1,8 @@
 //! `weir fan-out prune`: removes the jobs of deleted origins, with the values in them.
 //!
-//! TTL removes these jobs a week after the deletion. This verb removes them immediately, for example
-//! after a purge. It keeps open jobs, and jobs that another process wrote since the verb read them.
+//! TTL removes these jobs a week after the deletion. This subcommand removes them immediately, for
+//! example after a purge. It does not remove open jobs, and jobs that another process wrote since
+//! the subcommand read them.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
@@ -70,7 +71,7 @@ pub(super) async fn run(
     );
     if open > 0 {
         let jobs = counted(open, "job of a deleted origin is", "jobs of deleted origins are");
-        say(&format!("{jobs} open, and therefore kept: see `weir fan-out jobs --open`"));
+        say(&format!("{jobs} open and not removed: see `weir fan-out jobs --open`"));
         return Ok(Exit::Differences);
     }
     Ok(Exit::Done)

@@ -1,7 +1,7 @@
 //! `weir fan-out repair`: makes the function check and correct every copy of a rule, page by page.
 //!
-//! Each response contains the key at which the next page begins. A page can be repeated, so a stopped repair
-//! can resume at any key.
+//! Each response contains the key at which the next page begins. A page can be repeated, so a
+//! stopped repair can resume at any key.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ async fn repair_rule(
     mut after: Option<Value>,
 ) -> ([u64; 4], Result<()>) {
     let (mut sums, mut stalls, mut has_answered) = ([0u64; 4], 0, false);
-    // The loop ends, because only [`STALLS_MAX`] consecutive responses may be without progress.
+    // The loop ends, because it stops after `STALLS_MAX` consecutive responses without progress.
     loop {
         let event = json!({"repair": {"rule": rule, "after": after}}).to_string();
         let answer = match asked(running, function, event).await {
@@ -125,8 +125,10 @@ async fn repair_rule(
             }
             if let Some(key) = &after {
                 let copies = counted(sums[0], "copy", "copies");
-                say(&format!("{rule}: {copies}, resume after {key}"));
-                interruption::reached(format!("{rule}: {copies}; resume with --after '{key}'"));
+                say(&format!("{rule}: {copies} checked so far, up to key {key}"));
+                interruption::reached(format!(
+                    "{rule}: {copies} checked; resume with --after '{key}'"
+                ));
             }
         }
         if answer.is_some() && after != before {

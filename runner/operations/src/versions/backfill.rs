@@ -1,12 +1,13 @@
-//! `weir versions backfill`: gives every item of a table without a history its first version.
+//! `weir versions backfill`: writes the first version of every item of a table that has no history.
 //!
-//! The verb is idempotent, because existing histories are never changed. It may run concurrently with the
-//! function, or be interrupted and run again. The first version is a base: the item as it was read. The first
-//! change in the stream contains the previous item, which then becomes the base.
+//! The command is idempotent, because it never changes existing histories. It may run concurrently
+//! with the function, or be interrupted and run again. The first version is a base: the item as it
+//! was read. The first change in the stream contains the previous item, which then becomes the
+//! base.
 //!
-//! The time of a base is taken after the read of its page. If the item changed between the read and that
-//! time, the change is in the stream and corrects the base. An item that does not fit into a version is
-//! reported and left out.
+//! The time of a base is taken after the read of its page. If the item changed between the read and
+//! that time, the change is in the stream and corrects the base. An item that does not fit into a
+//! version is reported and left out.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -41,7 +42,7 @@ pub(super) struct Report {
     begun: u64,
     /// Number of items that do not fit into a version and were left out.
     left_out: u64,
-    /// Some of the left-out items, with their reasons.
+    /// The first left-out items, each with the reason.
     named: Vec<String>,
 }
 
@@ -90,7 +91,7 @@ impl Report {
             format!("{}; nothing was written\n", counted(items, "item", "items"))
         } else {
             format!(
-                "{}, {}, {} already existing\n",
+                "{}, {}, {} existed already\n",
                 counted(items, "item", "items"),
                 counted(begun, "history begun", "histories begun"),
                 items - begun - left_out
@@ -108,8 +109,8 @@ impl Report {
 /// Scans the table, and begins the missing histories.
 ///
 /// # Errors
-/// When a table cannot be read or written. Histories that were already begun are kept; run the
-/// backfill again to resume.
+/// When a table cannot be read or written. Histories that were already begun remain; the same
+/// command resumes the backfill.
 pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report> {
     // If the table of histories is missing, this check fails before a page of items is read.
     let histories = place.client.describe_table().table_name(&place.history).send().await;
@@ -201,14 +202,16 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
         }
         if !attempts.after(why).await {
             return Err(Failure::from(error).with(|reason| {
-                format!("cannot begin the history of {text}: {reason}; begun histories are kept; run the command again")
+                format!(
+                    "cannot begin the history of {text}: {reason}; run the command again to resume"
+                )
             }));
         }
     }
 }
 
-/// Returns DynamoDB's message if DynamoDB rejects a base because of its size. DynamoDB may count more bytes
-/// than this code.
+/// Returns DynamoDB's message if DynamoDB rejects a base because of its size. DynamoDB may count
+/// more bytes than this code.
 fn refused_for_size(error: &SdkError<TransactWriteItemsError>) -> Option<String> {
     let failed = error.as_service_error()?;
     let TransactWriteItemsError::TransactionCanceledException(cancelled) = failed else {
@@ -234,13 +237,13 @@ mod tests {
         assert!(report.is_whole());
         assert_eq!(
             report.text(Output::Table, false),
-            "3 items, 2 histories begun, 1 already existing\n"
+            "3 items, 2 histories begun, 1 existed already\n"
         );
         report.add(Outcome::LeftOut("a: it is too large".to_owned()));
         assert!(!report.is_whole());
         assert_eq!(
             report.text(Output::Table, false),
-            "4 items, 2 histories begun, 1 already existing\n1 item gets no history, for example:\n  a: it is too large\n"
+            "4 items, 2 histories begun, 1 existed already\n1 item gets no history, for example:\n  a: it is too large\n"
         );
         for number in 0..2 * NAMED_MAX {
             report.add(Outcome::LeftOut(number.to_string()));

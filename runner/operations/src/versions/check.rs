@@ -1,11 +1,12 @@
 //! `weir versions check`: compares every history with its item.
 //!
-//! A history is correct if its versions have no gap, begin at its head's first number, and end with the version that
-//! the head names. This last version must equal the item, or be a deletion. A quarantined change leaves no
-//! gap in the numbers. The check detects such a change because the fingerprint in the next version differs
-//! from the previous version's item. Expired versions do not count, because TTL deletes in no defined order.
-//! Marks of migrations do not count either. Unreadable histories are reported. Differences are checked again
-//! one by one after a grace period, because the function may be behind. The check writes nothing.
+//! A history is correct if its versions have no gap, begin at its head's first number, and end with
+//! the version that the head names. This last version must equal the item, or be a deletion. A
+//! quarantined change leaves no gap in the numbers. The check detects such a change because the
+//! fingerprint in the next version differs from the previous version's item. Expired versions do
+//! not count, because TTL deletes in no defined order. Marks of migrations do not count either.
+//! Unreadable histories are reported. Differences are checked again one by one after a grace
+//! period, because the function may be behind. The check writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -143,7 +144,10 @@ pub async fn run(place: &Place, grace_seconds: u64) -> Result<Report> {
     if report.is_clean() {
         return Ok(report);
     }
-    tracing::info!("{} differ; checking again in {grace_seconds} s", report.wrong.len());
+    let different = report.wrong.len();
+    tracing::info!(
+        "{different} histories differ from their items; checking again in {grace_seconds} s"
+    );
     let grace = Duration::from_secs(grace_seconds);
     tokio::time::sleep(grace).await;
     if report.wrong.len() > recheck::HISTORIES_MAX {
@@ -265,8 +269,8 @@ mod tests {
         for (history, expected) in [
             (history(head(3), 1, 3, 3), None),
             (history(head(9), 7, 9, 3), beheaded),
-            // Versions are removed by number, then by age (some still exist), then first by number and
-            // later by age.
+            // Versions are removed by number, then by age (some still exist), then first by number
+            // and later by age.
             (history(kept(7, 0), 7, 9, 3), None),
             (history(kept(7, 0), 8, 9, 2), beheaded),
             (history(kept(1, 6), 7, 9, 3), None),

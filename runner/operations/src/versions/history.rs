@@ -37,7 +37,8 @@ pub async fn versioned_tables(client: &Client) -> Result<Vec<String>> {
     Ok(absent::versioned(&names).cloned().collect())
 }
 
-/// Returns the keys of some items that have a history, as DynamoDB JSON, in no particular order.
+/// Returns the keys of up to `at_most` items that have a history, as DynamoDB JSON, in no
+/// particular order.
 ///
 /// # Errors
 /// When the table of histories cannot be read.

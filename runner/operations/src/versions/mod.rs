@@ -1,7 +1,7 @@
 //! `weir versions`: shows, compares, restores, backfills and checks the histories that the function
 //! `versions` writes.
 //!
-//! The verb works on any DynamoDB endpoint. `rules::versions` defines versions.
+//! The subcommand works on any DynamoDB endpoint. `rules::versions` defines versions.
 
 mod absent;
 mod backfill;
@@ -136,10 +136,11 @@ impl Place {
     }
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
-/// When a table cannot be read or written, or the request is refused; the message states what to do.
+/// When a table cannot be read or written, or the request is refused; the message states what to
+/// do.
 pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let table = arguments.table.ok_or("--table is missing: name the table of the items")?;
@@ -227,7 +228,7 @@ fn numbered(versions: &[Version], number: Option<u64>) -> Result<&Version> {
     let wanted = number.or(last.map(|version| version.number)).unwrap_or(0);
     versions.iter().find(|version| version.number == wanted).ok_or_else(|| {
         let number = |version: Option<&Version>| version.map_or(0, |version| version.number);
-        fatal!("no version {wanted}; versions are {} to {}", number(first), number(last))
+        fatal!("no version {wanted}; the item has versions {} to {}", number(first), number(last))
     })
 }
 
@@ -243,15 +244,15 @@ fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version> {
     })
 }
 
-/// Returns the message that the first version is later than the requested time. The history begins with the
-/// item's first version, or with the first version that was not pruned.
+/// Returns the message that the first version is later than the requested time. The history begins
+/// with the item's first version, or with the first version that was not pruned.
 fn begins_later(versions: &[Version], time: &str) -> String {
     let first = versions.first();
     let since = at(first).as_str().map_or_else(|| "an unknown time".to_owned(), str::to_owned);
     match first.map_or(1, |first| first.number) {
         1 => format!("the history begins after {time}: the item's first version is from {since}"),
         number => format!(
-            "the history begins after {time}: the first kept version is {number}, from {since}"
+            "the history begins after {time}: the oldest stored version is {number}, from {since}"
         ),
     }
 }
@@ -375,13 +376,16 @@ mod tests {
         };
         assert_eq!(choose(None, None), Ok(5));
         assert_eq!(choose(Some(4), None), Ok(4));
-        assert_eq!(choose(Some(2), None), Err(fatal!("no version 2; versions are 3 to 5")));
+        assert_eq!(
+            choose(Some(2), None),
+            Err(fatal!("no version 2; the item has versions 3 to 5"))
+        );
         assert_eq!(choose(None, Some("1700000004")), Ok(4));
         assert_eq!(choose(None, Some("2023-11-14T22:13:25.900Z")), Ok(5));
         assert_eq!(
             choose(None, Some("1700000002")),
             Err(fatal!(
-                "the history begins after 1700000002: the first kept version is 3, from 2023-11-14T22:13:23Z"
+                "the history begins after 1700000002: the oldest stored version is 3, from 2023-11-14T22:13:23Z"
             ))
         );
         let first = [Version { number: 1, ..versions[0].clone() }];

@@ -76,8 +76,8 @@ pub(super) async fn stored_versions(
         if bytes > HISTORY_BYTES_MAX {
             return Err(fatal!("the history has more than {HISTORY_BYTES_MAX} bytes"));
         }
-        // If TTL deletes a version before the function sets its expiry, an incomplete item without a
-        // stamp is left.
+        // If TTL deletes a version before the function sets its expiry, an incomplete item without
+        // a stamp remains.
         if item.contains_key("stamp") {
             match Version::from_item(&item) {
                 Ok(version) => versions.push(version),
@@ -168,7 +168,8 @@ pub(super) async fn current_item(place: &Place, key: &Item) -> Result<Option<Ite
 fn entry_of(item: HashMap<String, SdkValue>) -> Result<Option<Entry>> {
     let item: Item = from_sdk_item(item)?;
     let text = |name: &str| item.get(name).and_then(AttributeValue::as_str).map(str::to_owned);
-    let key = text(ITEM_ATTRIBUTE).ok_or("an entry has no key `item`")?;
+    let key =
+        text(ITEM_ATTRIBUTE).ok_or("an item of the history table has no key attribute `item`")?;
     if !item.contains_key("stamp") {
         return Ok(None);
     }

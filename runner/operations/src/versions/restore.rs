@@ -36,7 +36,9 @@ pub(super) async fn run(
     dry_run: bool,
 ) -> Result<Exit> {
     if let Some(name) = without.iter().find(|name| key.contains_key(*name)) {
-        return Err(fatal!("--without {name}: it is a key attribute, which an item must have"));
+        return Err(fatal!(
+            "--without {name}: an item cannot be restored without its key attribute"
+        ));
     }
     let mut wanted = version.image.as_ref().map(without_marks);
     if let Some(image) = &mut wanted {
@@ -81,7 +83,7 @@ pub(super) async fn run(
     // If the response to the write was lost, the SDK's retry fails although the write was applied.
     if !written && current_item(place, key).await?.as_ref().map(without_marks) != wanted {
         return Err(refused!(
-            "refused: the item was changed concurrently; nothing was written, run the command again"
+            "refused: the item was changed concurrently; nothing was written; run the command again"
         ));
     }
     say(&format!("restored version {} of {}", version.number, rules::versions::history_key(key)));
@@ -168,8 +170,8 @@ mod tests {
             expires_at: None,
             previous_fingerprint: None,
         };
-        // An ended migration and the fan-out have marked the older item. A running migration has
-        // touched the current item.
+        // An ended migration and the fan-out have marked the item of the earlier version. A running
+        // migration has touched the current item.
         let origin = r#"{"S":"o"}"#.to_owned();
         let from = Mark { origin, stamp: Stamp::lowest(), hops: 1 }.text();
         let older = film(2013).with(TOUCH, "old").with(&mark_attribute("r"), from);

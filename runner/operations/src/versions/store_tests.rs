@@ -172,7 +172,7 @@ async fn a_base_that_is_refused_for_its_size_is_named_and_left_out() {
     let report = backfill::run(&through, false).await.unwrap();
     assert!(!report.is_whole());
     let said = report.text(Output::Table, false);
-    assert!(said.contains("2 items, 1 history begun, 0 already existing"), "{said}");
+    assert!(said.contains("2 items, 1 history begun, 0 existed already"), "{said}");
     assert!(said.contains("Item size has exceeded"), "{said}");
     let wrong = check::run(&place, 0).await.unwrap().wrong;
     let large = history_key(&Item::new().with("p", "Large"));

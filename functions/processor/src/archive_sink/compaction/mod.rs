@@ -70,8 +70,8 @@ pub struct CompactionReport {
     pub bytes_before: u64,
     /// Bytes of the written objects.
     pub bytes_after: u64,
-    /// Removed parts whose rows an object contained already, because an earlier run was interrupted or the
-    /// store did not respond to that run.
+    /// Removed parts whose rows an object contained already, because an earlier run was interrupted
+    /// or the store did not respond to that run.
     pub leftovers_removed: usize,
     /// Hours that the next run must compact, because of a concurrent change or because the store
     /// did not respond. A day or a table that could not be listed counts as one hour.
@@ -86,7 +86,7 @@ pub struct CompactionReport {
 }
 
 impl CompactionReport {
-    /// Records a folder that could not be listed. This run continues, and the next run lists the
+    /// Counts a folder that could not be listed. This run continues, and the next run lists the
     /// folder again.
     fn postpone(&mut self, what: &str, reason: &str) {
         warn!(what, reason, "a folder could not be listed; the next compaction retries it");
@@ -136,8 +136,8 @@ struct Compacted {
     replaced: Replaced,
 }
 
-/// The work that remains for one hour. The hour is listed once. When reading a part, creating an
-/// object or removing a part detects a concurrent change, the hour is listed again.
+/// The remaining work of one hour, from one listing of the hour. The hour is listed again only when
+/// reading a part, creating an object or removing a part detects a concurrent change.
 struct HourWork {
     /// The parts to compact, by minute and number.
     parts: VecDeque<Part>,
@@ -158,7 +158,7 @@ struct Chunk {
 }
 
 impl<O: ObjectMaintenance> Compactor<O> {
-    /// Compacts all hours, as far as the time allows.
+    /// Compacts all hours, until the time of the invocation runs out.
     ///
     /// # Errors
     /// When the archive's tables cannot be listed, the selected table does not exist, or an object
@@ -187,7 +187,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
     }
 
     /// Returns the folders of all days of all tables, newest first. Each day costs a listing even
-    /// if it needs no work, so the latest days come first.
+    /// if it has nothing to compact, so the latest days come first.
     async fn days(
         &self,
         selection: &Selection,
@@ -254,8 +254,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
     }
 
     /// Returns the hours of a day with parts that are old enough, and for each hour whether it is
-    /// worth compacting. Rewriting a single part saves nothing. Only one page of a day's objects is
-    /// in memory at a time.
+    /// worth compacting. An hour with a single part is not, because rewriting a single part saves
+    /// nothing. Only one page of a day's objects is in memory at a time.
     async fn hours_of(
         &self,
         day: &str,
@@ -281,8 +281,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
             let Some(next) = page.after else { break };
             after = next;
         }
-        // A single part may be a leftover of an earlier run, which this run must remove. An hour with a
-        // leftover has compacted objects.
+        // A single part may be a leftover of an earlier run, which this run must remove. An hour
+        // with a leftover has compacted objects.
         for (hour, is_worth_it) in hours.iter_mut().filter(|(_, is_worth_it)| !**is_worth_it) {
             let prefix = hour.compacted_prefix(&self.prefix);
             let found = compacted.range(prefix.clone()..).next();
@@ -417,9 +417,9 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(ChunkOutcome::More)
     }
 
-    /// Returns the leftovers of an earlier run, and the parts to compact. A part whose number is
-    /// replaced may be a leftover, but its event ids are checked first: a part must not be removed
-    /// if it has rows that no compacted object has.
+    /// Returns the leftovers of an earlier run, and the parts to compact. A part may be a leftover
+    /// if a compacted object states that it replaces the part's number. Its event ids are checked
+    /// nevertheless: a part with a row that no compacted object has must not be removed.
     async fn divide(
         &self,
         parts: Vec<Part>,
@@ -472,7 +472,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
             let Some(number) = hour.compacted_number(&self.prefix, &entry.name) else { continue };
             let Some(object) = self.store.get(&entry.name).await? else {
                 return Err(Failure::Retry(format!(
-                    "compacted object `{}` was removed by another request",
+                    "another writer removed compacted object `{}` during the compaction",
                     entry.name
                 )));
             };
@@ -552,8 +552,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(Some(opened))
     }
 
-    /// Returns whether all parts are unchanged. A missing part does not count as changed, because
-    /// the new object contains its rows.
+    /// Returns whether all parts are unchanged since they were read. A missing part does not count
+    /// as changed, because the new object contains its rows.
     async fn are_unchanged(&self, hour: &Hour, parts: &[ObjectEntry]) -> Result<bool, Failure> {
         let listing = self.store.list(&hour.parts_prefix(&self.prefix)).await?;
         let tags: BTreeMap<&str, &str> =

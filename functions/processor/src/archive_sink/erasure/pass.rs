@@ -28,11 +28,11 @@ const ITEM: &str = "_item";
 /// Maximum number of objects that are fetched or replaced concurrently. All of them are in memory,
 /// and a compacted object has about 16 MB.
 const REQUESTS_AT_ONCE: usize = 16;
-/// Number of objects between two saves of the progress. A call makes progress if it has time for
-/// this many requests; a save takes three requests.
+/// Number of objects between two saves of the progress. A call makes progress only if it has time
+/// to read this many objects; a save takes three requests.
 const LOOKS_AT_ONCE: usize = 32;
-/// Maximum size of the rewritten objects in memory, in bytes. When the objects exceed this size, they are
-/// written to the store.
+/// Maximum size of the rewritten objects in memory, in bytes. When the objects exceed this size,
+/// they are written to the store.
 const CHANGED_BYTES_MAX: usize = 32 << 20;
 /// Tolerance for the difference between the clocks of the object store and the function, and for
 /// the duration of a write. It is as long as the longest invocation.
@@ -75,8 +75,8 @@ impl Progress {
 }
 
 impl<O: ObjectMaintenance> Eraser<O> {
-    /// Processes the objects that the pass has not processed yet. Returns true if it found no row to
-    /// erase.
+    /// Processes the objects that the pass has not processed yet. Returns true if it found no row
+    /// to erase.
     ///
     /// # Errors
     /// When the deadline has passed. The progress is saved, and the pass can be resumed.
@@ -204,8 +204,8 @@ impl Obstacle {
 }
 
 /// Returns the object without the subject's rows, and the event ids of these rows; `None` if the
-/// object contains no such row. Columns that only these rows had are removed too. Most objects
-/// contain no such row, so at first only two columns are read.
+/// object contains no row of the subject. Columns that only these rows had are removed too. Most
+/// objects contain no row of the subject, so only two columns are read at first.
 fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String>)>, Obstacle> {
     let (is_meant, erased) = meant(object.clone(), subject)?;
     if erased.is_empty() {

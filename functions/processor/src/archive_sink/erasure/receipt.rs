@@ -19,9 +19,9 @@ use crate::failure::Failure;
 use crate::object_store::{ChangeOutcome, ObjectMaintenance, PutOutcome};
 
 const JSON: &str = "application/json";
-/// Maximum number of rows and objects that the receipt itself names. When there are more, all of them move to
-/// a list. The receipt then has at most about 50 KB, so the bytes written for receipts are proportional to
-/// the objects read and the rows.
+/// Maximum number of rows and objects that the receipt itself names. When there are more, all of
+/// them move to a list. The receipt then has at most about 50 KB, so the bytes written for receipts
+/// are proportional to the objects read and the rows.
 pub(super) const NAMED_MAX: usize = 1_000;
 /// Maximum number of lists that are read concurrently. Most lists have about 50 KB.
 const LISTS_AT_ONCE: usize = 16;
@@ -43,10 +43,10 @@ pub struct ErasureReceipt {
     pub erasures: Vec<Erasure>,
     /// Objects read; an object counts once per pass that read it.
     pub objects_read: usize,
-    /// Objects that contained such rows.
+    /// Objects that contained rows to erase.
     pub objects_replaced: usize,
-    /// Number of erased rows, including rows in lists. A receipt that an earlier version wrote lacks this
-    /// number, and names every row itself.
+    /// Number of erased rows, including rows in lists. A receipt of an earlier version of Weir
+    /// lacks this number, and names every row itself.
     #[serde(default)]
     pub rows: usize,
     /// Number of lists of objects and rows, which are numbered from 1.
@@ -59,7 +59,8 @@ pub struct ErasureReceipt {
     pub event_ids: BTreeSet<String>,
     /// Noncurrent versions of the table's objects that were removed from a versioned bucket.
     pub earlier_contents_removed: usize,
-    /// Passes over the table by the call that completed the erasure. The last pass found nothing.
+    /// Passes over the table by the call that completed the erasure. The last pass found no row to
+    /// erase.
     pub passes: usize,
     /// The progress of an incomplete erasure; `None` if it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,9 +97,9 @@ pub struct Erasure {
 }
 
 impl ErasureReceipt {
-    /// Records that the erasure is complete. If no row was erased since the previous erasure, the receipt
-    /// keeps the earlier time. A receipt that an earlier version wrote without [`Self::erasures`] gets its
-    /// first entry here.
+    /// Records that the erasure is complete. If no row was erased since the previous erasure, the
+    /// receipt keeps the time of that erasure. A receipt of an earlier version of Weir has no
+    /// [`Self::erasures`], so this function adds the first entry.
     pub(super) fn note_erasure(&mut self, now_seconds: u64) {
         let known: usize = self.erasures.iter().map(|erasure| erasure.rows).sum();
         let rows = self.rows.saturating_sub(known);
@@ -111,7 +112,8 @@ impl ErasureReceipt {
         }
     }
 
-    /// Adds an object and the rows that are erased from it, unless the receipt or a list already names them.
+    /// Adds an object and the rows that are erased from it, unless the receipt or a list already
+    /// names them.
     pub(super) fn name(&mut self, object: &str, event_ids: Vec<String>) {
         if self.known.objects.insert(digest(object)) {
             self.objects.insert(object.to_owned());
@@ -152,11 +154,12 @@ pub struct ErasureSummary {
     pub rows: usize,
     /// Objects read; an object counts once per pass that read it.
     pub objects_read: usize,
-    /// Objects that contained such rows.
+    /// Objects that contained rows to erase.
     pub objects_replaced: usize,
     /// Noncurrent versions of the table's objects that were removed from a versioned bucket.
     pub earlier_contents_removed: usize,
-    /// Passes over the table by the call that completed the erasure. The last pass found nothing.
+    /// Passes over the table by the call that completed the erasure. The last pass found no row to
+    /// erase.
     pub passes: usize,
 }
 
@@ -268,16 +271,16 @@ impl<O: ObjectMaintenance> Eraser<O> {
             objects: std::mem::take(&mut receipt.objects),
             event_ids: std::mem::take(&mut receipt.event_ids),
         };
-        // An existing list was written by a call that was interrupted before its receipt counted
-        // the list. It is overwritten.
+        // If the list exists already, a call wrote it and was interrupted before the receipt
+        // counted the list. This write replaces that list.
         self.write(&name, &Bytes::from(text(&list)?), &mut false).await?;
         receipt.lists += 1;
         Ok(())
     }
 
-    /// Writes an object. `stands` is true if the object is assumed to exist; the store's response corrects this
-    /// value. There is no concurrent writer: if the object has changed, an earlier request whose response was
-    /// lost has changed it.
+    /// Writes an object. `stands` is true if the object is assumed to exist; the store's response
+    /// corrects this value. There is no concurrent writer: if the object has changed, an earlier
+    /// request whose response was lost has changed it.
     async fn write(&self, name: &str, text: &Bytes, stands: &mut bool) -> Result<(), Failure> {
         let mut attempts = self.retry.attempts();
         while attempts.next().await {

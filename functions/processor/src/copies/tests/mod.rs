@@ -18,7 +18,7 @@ use super::in_memory::{COPIES, InMemoryCopies, JOBS, ORIGINS, line, origin_key, 
 use super::*;
 use crate::tables::in_memory::{AT_ONCE, Faults};
 
-/// The sort key of the index, if it has one.
+/// The sort key of the index, in tests whose index has one.
 const SORT: &str = "at";
 
 type InMemory = Copies<Arc<InMemoryCopies>>;

@@ -157,7 +157,7 @@ async fn a_copy_that_was_marked_by_a_clock_ahead_is_deleted_all_the_same() {
     assert!(names(&tables).is_empty());
 }
 
-/// Deletes the origin. Returns the record of the job that this began.
+/// Deletes the origin. Returns the record of the job that the deletion began.
 async fn begun_deletion(copies: &InMemory) -> Vec<LambdaRecord> {
     copies.tables.take_records();
     copies.tables.set(ORIGINS, &origin_key(1), None);

@@ -1,7 +1,7 @@
 //! Changes items in place. The item is read and evaluated, and one conditional write changes it.
-//! The condition compares everything that the evaluation may have read. If no condition can express
-//! all of it, the write returns the previous item. The previous item is then evaluated, and a wrong
-//! change is reverted.
+//! The condition compares everything that the evaluation may have read. If no condition can compare
+//! everything, the write returns the previous item. The previous item is then evaluated, and a
+//! wrong change is reverted.
 //!
 //! The rule defines the expected item and the guard, which is the condition of the write. A deleted
 //! item stays deleted.
@@ -37,7 +37,7 @@ use crate::sdk::ANSWER_TIME_MAX;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
-/// A guarded change of one item, as expressions of DynamoDB.
+/// A conditional change of one item, as DynamoDB expressions.
 struct Change {
     update: String,
     condition: String,
@@ -50,7 +50,7 @@ struct Change {
 enum ChangeResult {
     /// The change was made; this is the item before the change.
     Written(Item),
-    /// The guard did not hold; this is the current item.
+    /// The condition was false; this is the current item.
     GuardFailed(Option<Item>),
     /// DynamoDB permanently refuses the new item, for this reason.
     Refused(String),
@@ -150,7 +150,8 @@ impl Change {
     }
 }
 
-/// Restores a deleted item, unless a client has put another item with its key in the meantime.
+/// Restores an item that a change deleted, unless a client has put another item with the same key
+/// meanwhile.
 async fn put_back(
     client: &Client,
     table: &str,
@@ -189,8 +190,8 @@ fn written(old: Option<HashMap<String, SdkValue>>) -> Result<ChangeResult, Failu
     from_sdk_item(old.unwrap_or_default()).map(ChangeResult::Written)
 }
 
-/// Interprets the failure of a guarded change. If the failure contains no item, the item does not
-/// exist.
+/// Interprets the failure of a conditional change. If the failure contains no item, the item does
+/// not exist.
 fn not_written<E>(
     doing: &str,
     table: &str,
@@ -313,8 +314,9 @@ impl Targets {
             }
             let sending =
                 Change::new(&standing, after, &guard, &key).send(&self.client, table, &key);
-            // With an incomplete guard, the response must be evaluated, because it contains the
-            // item that was changed. Therefore this request is not interrupted.
+            // If the guard does not compare everything that the evaluation may have read, the
+            // response must be evaluated, because it contains the item before the change.
+            // Therefore this request is not interrupted.
             let sent = match guard.is_complete {
                 true => deadline.limit(sending).await,
                 false => sending.await,
@@ -341,8 +343,8 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// Reverts a change that was made to an unexpected version of the item. Later writes of other
-    /// clients are kept. Returns the current item; `None` if it is deleted.
+    /// Reverts a change that was made to an unexpected version of the item. Preserves later writes
+    /// of other clients. Returns the current item; `None` if it is deleted.
     async fn take_back(
         &self,
         target: &Target,

@@ -37,10 +37,11 @@ use crate::tables::dynamodb::request_failure;
 /// local store and to hide the latency of a write on AWS, and few enough that items of 400 KB fit
 /// into memory.
 pub(super) const WRITES_AT_ONCE: usize = 64;
-/// The condition of a first write: no item exists, or it is an older item of the same source.
+/// The condition of a first write: the target does not exist, or its mark has the same source and
+/// an earlier stamp.
 const NEWER: &str = "attribute_not_exists(#key) OR (#mark.#from = :source AND #mark.#at < :stamp AND attribute_not_exists(#mark.#more))";
 
-/// The executor for the targets of some migrations.
+/// The executor for the targets of the active migrations.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
     pub(super) client: Client,
@@ -56,7 +57,7 @@ pub(crate) struct Targets {
 /// The outcome of a write.
 pub(super) enum TargetPut {
     Written,
-    /// The guard did not hold; this is the current item.
+    /// The condition was false; this is the current item.
     GuardFailed(Option<Item>),
     /// DynamoDB permanently refuses the item, for example because an attribute does not have the
     /// type of an index key.
@@ -99,7 +100,7 @@ impl Targets {
 
     pub(super) fn schema(&self, target: &Target) -> Result<&KeySchema, Failure> {
         self.schemas.get(&target.table).ok_or_else(|| {
-            Failure::Fatal(format!("the key schema of `{}` is unknown", target.table))
+            Failure::Fatal(format!("the key schema of table `{}` is unknown", target.table))
         })
     }
 
@@ -118,7 +119,7 @@ impl Targets {
         let key = self.key(target)?;
         let mut failure = "other writers keep changing this item".to_owned();
         let mut attempts = self.retry.attempts();
-        // The current item; `None` until the first request has returned it.
+        // The current item, as the first request returns it; the outer `None` before that.
         let mut standing: Option<Option<Item>> = None;
         let mut reads_first = window.reads_first();
         while attempts.next().await {
@@ -165,8 +166,8 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// Handles the usual case in one request: the target does not exist, or is an older item of the
-    /// same source.
+    /// Handles the usual case in one request: the target does not exist, or its mark has the same
+    /// source and an earlier stamp.
     async fn put_newer(
         &self,
         target: &Target,
@@ -367,7 +368,7 @@ impl Targets {
         self.control.note_problem(kind, &target.migration, &target.table, &key, reason).await
     }
 
-    /// Applies effects to every target. Returns the outcome of each.
+    /// Applies the effects of every target. Returns one outcome per target.
     ///
     /// The kinds of targets are processed one after the other. Each kind except the last has half
     /// of the remaining time, so that a slow table does not block the other tables.

@@ -22,18 +22,18 @@ use super::history::{Head, Version, image_bytes};
 use crate::stamp::Stamp;
 
 /// The maximum number of changes that one plan adds. A plan also contains at most
-/// [`RENUMBERED_MAX`] moved versions, a base, the head, and the versions that expire or are pruned
-/// ([`PUSHED_OUT_MAX`] plus one for each added change). The sum is below the 100 operations of a
-/// transaction.
+/// [`RENUMBERED_MAX`] renumbered versions, a base, the head, and the versions that expire or are
+/// pruned ([`PUSHED_OUT_MAX`] plus one for each added change). The sum is below the 100 operations
+/// of a transaction.
 pub const CHANGES_MAX: usize = 24;
-/// The maximum number of versions that one plan moves because of a late change.
+/// The maximum number of versions that one plan renumbers because of a late change.
 pub const RENUMBERED_MAX: usize = 24;
 /// The maximum total size in bytes of the images that one plan adds, and of the images that it
-/// moves. The base and the first image are always accepted and may add 400 KB each. A plan is
+/// renumbers. The base and the first image are always accepted and may add 400 KB each. A plan is
 /// therefore below the 4 MB of a transaction.
 pub const IMAGE_BYTES_MAX: usize = 1_500_000;
-/// The maximum number of versions that one plan prunes or expires, in addition to one for each added
-/// change.
+/// The maximum number of versions that one plan prunes or expires, in addition to one for each
+/// added change.
 const PUSHED_OUT_MAX: u64 = 8;
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
@@ -73,7 +73,7 @@ pub struct Plan {
     pub writes: Vec<Write>,
 }
 
-/// The error for a change that arrives so late that too many versions would have to move.
+/// The error for a change that arrives so late that too many versions would have to be renumbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "a change arrived after {0} later changes were recorded and can no longer be inserted: at most {RENUMBERED_MAX} versions with {IMAGE_BYTES_MAX} bytes in total can be renumbered"
@@ -83,7 +83,7 @@ pub struct TooLate(usize);
 /// Returns the changes that a history does not contain yet. `tail` has the last versions of the
 /// history, ordered by number. It begins at or before the position of the earliest change, or with
 /// the first existing version. If this first version is not version 1, changes before it count as
-/// pruned.
+/// pruned, so they are not in the result.
 #[must_use]
 pub fn missing(head: Option<&Head>, tail: &[Version], changes: &Changes) -> Changes {
     let Some(head) = head else { return changes.clone() };
@@ -128,7 +128,7 @@ struct PlannedVersion {
 /// is empty if [`Head::needs_tail`] returns false, or if there is no head.
 ///
 /// # Errors
-/// When too many versions would have to move.
+/// When too many versions would have to be renumbered.
 pub fn plan(
     head: Option<&Head>,
     tail: &[Version],
@@ -175,8 +175,8 @@ pub fn plan(
     Ok(Plan { head: Head { latest, first, stamp, revision, expiring, expiring_at }, writes })
 }
 
-/// Returns the part of the tail that moves: the versions after the earliest change. A base directly
-/// before them is included, because the change may correct it.
+/// Returns the part of the tail that is renumbered: the versions after the earliest change. A base
+/// directly before them is included, because the change may correct it.
 fn moved<'t>(tail: &'t [Version], changes: &Changes) -> Result<&'t [Version], TooLate> {
     let Some(earliest) = changes.earliest() else { return Ok(&[]) };
     let mut from = tail.iter().take_while(|version| version.stamp < *earliest).count();
@@ -263,8 +263,9 @@ fn delete(
     first.max(cut + 1)
 }
 
-/// Returns the number of the last version with an expiry, and its expiry, both from the head and
-/// updated for late changes. A version before an expiring version gets the same expiry.
+/// Returns the number and the expiry of the last version with an expiry: the values of the head,
+/// updated for late changes. A version that is inserted before an expiring version gets the same
+/// expiry.
 fn expiring(head: Option<&Head>, numbered: &mut BTreeMap<u64, Version>) -> (u64, u64) {
     let (before, at) = head.map_or((0, 0), |head| (head.expiring, head.expiring_at));
     let mut next = None;

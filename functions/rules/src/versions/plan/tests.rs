@@ -265,8 +265,8 @@ fn a_change_of_an_item_too_large_for_a_version_removes_the_base() {
     assert_eq!(table.text(), "1=5 2=6");
 }
 
-/// Goal: a plan may both prune a version and move it to a new number. The version is deleted under
-/// its old number too.
+/// Goal: a plan may both renumber a version and prune it. The version is also deleted under its old
+/// number.
 #[test]
 fn versions_beyond_the_last_ones_are_deleted() {
     let last = |count| Retention { keep_last: Some(count), keep_days: 0 };
@@ -280,7 +280,7 @@ fn versions_beyond_the_last_ones_are_deleted() {
     table.add(&[5, 6, 7], last(2));
     assert_eq!(table.text(), "3=6 4=7");
 
-    // Two late changes directly follow the first kept version.
+    // Two late changes directly follow the oldest stored version.
     let mut table = Table::default();
     table.add(&[1, 2, 3, 6, 7], last(3));
     assert_eq!(table.text(), "3=3 4=6 5=7");
@@ -289,8 +289,8 @@ fn versions_beyond_the_last_ones_are_deleted() {
 }
 
 proptest! {
-    /// Goal: the table has the versions of the head, in the order of the changes. This holds for all
-    /// late changes and all earlier settings.
+    /// Goal: the table has the versions of the head, in the order of the changes. This holds for
+    /// all late changes and all earlier settings.
     #[test]
     fn kept_versions_have_no_gap(
         batches in vec((vec(1..40u64, 1..6), 0..2usize), 1..40),

@@ -1,8 +1,8 @@
-//! `weir archive ddl`: writes the table and views for a query engine, or the statement for a Python library,
-//! from the schemas of the parts.
+//! `weir archive ddl`: writes the table and views for a query engine, or the statement for a Python
+//! library, from the schemas of the parts.
 //!
-//! A column whose type differs between parts is left out. A note in the DDL lists the differing
-//! parts; the values are still in `_item`. This module only writes text.
+//! A column whose type differs between parts is left out. A comment in the DDL lists the types and
+//! the parts; the values are still in `_item`. This module only writes text.
 
 mod python;
 
@@ -60,7 +60,7 @@ pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result
     let mut out = String::new();
     let comment = if matches!(engine, Engine::Pandas | Engine::Polars) { "#" } else { "--" };
     for note in conflicts.iter().filter_map(|column| column.conflict()) {
-        let _ = writeln!(out, "{comment} left out, its values are in _item: {note}");
+        let _ = writeln!(out, "{comment} column left out (`_item` has its values): {note}");
     }
     match engine {
         Engine::Athena => athena(&mut out, target, &agreed, union),
@@ -73,7 +73,8 @@ pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result
 }
 
 /// Checks that no other table of the archive gets the same name in the engine. A table whose name
-/// is valid without a change keeps its name; only the other table is an error.
+/// is valid in the engine without a change keeps its name; only the table with the changed name is
+/// an error.
 ///
 /// # Errors
 /// When another table has the same name in the engine.
@@ -206,7 +207,7 @@ fn views(
     if target.key_columns.is_empty() {
         let _ = writeln!(
             out,
-            "-- {name}_latest needs the key: name its columns with --key-columns, or run the command in the folder of a running `weir up`"
+            "-- no view {name}_latest, because the table's key is unknown: name the key columns with --key-columns, or run the command in the folder of a running `weir up`"
         );
         return;
     }
@@ -351,14 +352,15 @@ my_t_archive = polars.scan_parquet(
             let text = text(engine, &target, &union).unwrap();
             let (note, statement) = text.split_once('\n').unwrap();
             assert!(
-                note.starts_with("# left out, its values are in _item: column `differs`"),
+                note.starts_with("# column left out (`_item` has its values): column `differs`"),
                 "{note}"
             );
             assert_eq!(statement, expected);
         }
     }
 
-    /// With the same name, the view would compare the table's own column with 1.
+    /// If the table had a column with the name of the view's row number, the view would compare the
+    /// table's column with 1.
     #[test]
     fn the_views_own_columns_have_names_that_the_table_has_not() {
         let of = |names: &[&str]| Union {

@@ -21,7 +21,7 @@ pub(super) struct Counts {
     /// Number of restored rows that replaced the item of an older row, or a tombstone.
     replaced: AtomicU64,
     kept: AtomicU64,
-    /// Number of kept items that another writer wrote or changed.
+    /// Number of rows that were not put, because another writer wrote or changed the table's item.
     written: AtomicU64,
     skipped: AtomicU64,
     /// Rows of a migration's tombstones (markers of deleted items), which are not items.
@@ -36,7 +36,7 @@ impl Counts {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// Counts one more selected row.
+    /// Counts a row that the selection contains.
     pub(super) fn selected(&self) {
         add_one(&self.rows);
     }
@@ -114,13 +114,15 @@ impl Counts {
         );
         let replaced = count(&self.replaced);
         if replaced > 0 {
-            said.push_str(&format!(", {replaced} in place of an older row's item or a tombstone"));
+            said.push_str(&format!(
+                ", {replaced} of them in place of an item of an older row or a tombstone"
+            ));
         }
         let written = count(&self.written);
         for (number, why) in [
             (
                 count(&self.kept) - written,
-                "not put, because the item is from the same or a newer row",
+                "not put, because the table's item is from the same row or a newer one",
             ),
             (written, "not put, because another writer wrote or changed the item"),
             (count(&self.skipped), "skipped; `skipped_rows` has the reasons"),
@@ -152,7 +154,7 @@ mod tests {
             (vec![put(false)], "1 row: 1 item would be put into `t`; nothing was written"),
             (
                 vec![put(true), put(false), RowResult::Kept(KeepReason::Newer)],
-                "3 rows: 2 items would be put into `t`, 1 in place of an older row's item or a tombstone; 1 row not put, because the item is from the same or a newer row; nothing was written",
+                "3 rows: 2 items would be put into `t`, 1 of them in place of an item of an older row or a tombstone; 1 row not put, because the table's item is from the same row or a newer one; nothing was written",
             ),
             (
                 vec![

@@ -40,13 +40,13 @@ impl Form {
         self.keys.first().map_or("", String::as_str)
     }
 
-    /// Returns the TTL attribute if it is removed or replaced. A TTL attribute in the key is kept,
-    /// because a new time would change the item's key.
+    /// Returns the TTL attribute if it is removed or replaced. A TTL attribute in the key stays
+    /// unchanged, because a new time would change the item's key.
     pub(super) fn changed_ttl_attribute(&self) -> Option<&str> {
         self.ttl_attribute.as_deref().filter(|name| !self.is_key(name))
     }
 
-    /// Returns the TTL attribute if it is kept.
+    /// Returns the TTL attribute if it stays unchanged because it is part of the key.
     pub(super) fn kept_ttl_attribute(&self) -> Option<&str> {
         self.ttl_attribute.as_deref().filter(|name| self.is_key(name))
     }

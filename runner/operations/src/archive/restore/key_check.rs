@@ -44,7 +44,7 @@ pub(super) async fn check(
                 Some(made_ms) => from_before(&into, source, wanted, made_ms).await?,
                 None => DeletedBefore::None,
             };
-            let other = format!("{of}, and that of `{archived}` is {}", words(&key));
+            let other = format!("{of}, and the key of `{archived}` is {}", words(&key));
             match before {
                 DeletedBefore::All => {
                     match part_key::joined(source, wanted, &into, is_whole).await? {
@@ -73,12 +73,12 @@ pub(super) async fn check(
 
 /// The selected items that were deleted before the current table was created.
 enum DeletedBefore {
-    /// All selected items have the key.
+    /// All selected items have the key of the target table.
     All,
-    /// All items with the key match this condition, which excludes the later items. Later items may
-    /// be merged.
+    /// All items with the key of the target table match this condition. It excludes items that were
+    /// deleted later, because these items may be merged.
     UpTo(String),
-    /// No selected item has the key.
+    /// No selected item has the key of the target table.
     None,
 }
 
@@ -181,7 +181,7 @@ mod tests {
                 let other = if is_gone {
                     "no selected archived item of `movies` has such a key"
                 } else {
-                    "that of `movies` is `title` (S) and `year` (N)"
+                    "the key of `movies` is `title` (S) and `year` (N)"
                 };
                 for flags in [&["--into", table][..], &["--into", table, "--dry-run"]] {
                     let refused = run(&source, &store, flags).await.unwrap_err().to_string();
@@ -224,7 +224,7 @@ mod tests {
         let answer = run(&source, &store, &["--into", "movies_old"]).await.unwrap();
         assert_eq!((&answer["restored"], &answer["skipped"]), (&json!(3), &json!(1)), "{answer}");
         let refused = run(&source, &store, &["--into", "by_text"]).await.unwrap_err().to_string();
-        assert!(refused.contains("and that of `movies` is `p` (S); nothing was"), "{refused}");
+        assert!(refused.contains("and the key of `movies` is `p` (S); nothing was"), "{refused}");
         // Later deletes have the key of the current table, whatever their other attributes are.
         let days = folder.path().join("bucket/archive/table=movies");
         std::fs::create_dir_all(days.join("dt=9000-01-01")).unwrap();

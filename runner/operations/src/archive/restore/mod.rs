@@ -59,7 +59,7 @@ const PUTS_AT_ONCE: usize = 32;
 pub(super) struct RestoreArguments {
     #[command(flatten)]
     pub table: TableArgument,
-    /// Restore into this table instead
+    /// The table into which to restore [default: TABLE]
     #[arg(long, value_name = "TABLE")]
     into: Option<String>,
     /// Assert that the key of the --into table has every attribute of the archived items' key;
@@ -132,8 +132,8 @@ pub(super) struct Restored {
 /// Restores the selected rows, and prints nothing. `progress` counts the bytes of the parts.
 ///
 /// # Errors
-/// When a part cannot be read, or an item cannot be written. Items that were already restored are
-/// kept; run the same command again to resume.
+/// When a part cannot be read, or an item cannot be written. Items that were already restored stay
+/// in the table; the same command resumes the restore.
 pub(super) async fn restore(
     source: &Source,
     parts: &[Part],
@@ -142,7 +142,9 @@ pub(super) async fn restore(
     progress: &ProgressBar,
 ) -> Result<Restored> {
     let Some(first) = parts.first() else {
-        return Err(fatal!("the archive has no parts of the selected table"));
+        return Err(fatal!(
+            "the archive has no parts of the selected table; `weir archive ls` lists its tables"
+        ));
     };
     let selection = Selection::read(conditions, arguments)?;
     let mut notes = Vec::new();
@@ -176,13 +178,13 @@ pub(super) async fn restore(
     progress.finish_and_clear();
     if let Some(name) = target.form.kept_ttl_attribute() {
         notes.push(format!(
-            "the TTL attribute `{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again once its time has passed",
+            "the TTL attribute `{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again once the time in it has passed",
             target.table
         ));
     }
     if counts.rows() == 0 {
         notes.push(
-            "no row of the archive is selected; `weir archive ls` and `get` show its content"
+            "no row of the archive is selected; `weir archive ls` and `weir archive get` show what it contains"
                 .to_owned(),
         );
     } else if arguments.dry_run {
@@ -281,7 +283,7 @@ async fn target(source: &Source, arguments: &RestoreArguments, archived: &str) -
             })?;
             if let Some(name) = form.kept_ttl_attribute() {
                 return Err(format!(
-                    "the TTL attribute `{name}` is part of the key, so a new time would change keys and merge items that differ only in it; remove --ttl"
+                    "the TTL attribute `{name}` is part of the key, so a new time would change keys and merge items that differ only in this attribute; remove --ttl"
                 ))
                 .context(doing);
             }
@@ -316,7 +318,7 @@ async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<Pu
     outcome(target, request.send().await)
 }
 
-/// Returns why an item with so many attributes cannot be replaced.
+/// Returns why an item with this number of attributes cannot be replaced.
 fn too_many(attributes: usize) -> String {
     format!(
         "the table's item was restored from an older row, and its {attributes} attributes are too many for the condition of a replacement; delete the item and run the restore again"
@@ -350,7 +352,7 @@ fn outcome(
 fn cannot_put(target: &Target, failure: Failure) -> Failure {
     failure.with(|reason| {
         format!(
-            "cannot put an item into `{}`: {reason}; items restored so far are kept; run the command again to resume",
+            "cannot put an item into `{}`: {reason}; items restored before this error stay in the table; run the command again to resume",
             target.table
         )
     })
@@ -446,7 +448,8 @@ pub(super) mod tests {
         assert_eq!(years, ["1999", "2013", "9007199254740993"].into());
     }
 
-    /// The archive has the state that a compaction leaves if it is killed before it removes the parts.
+    /// The archive has the state that a compaction leaves if it is killed before it removes the
+    /// parts.
     #[tokio::test]
     async fn an_event_in_two_objects_is_restored_once() {
         let folder = super::super::tests::archive();

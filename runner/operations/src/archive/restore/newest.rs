@@ -23,8 +23,8 @@ const LOOKS_MAX: usize = PUTS_AT_ONCE + 2;
 pub(super) enum PutResult {
     /// The put succeeded.
     Put,
-    /// The condition failed: the table has this item. `None` if the table has no item, or the store
-    /// did not return it.
+    /// The condition failed, because the table has this item; `None` if the table has no item, or
+    /// if the store did not return the item.
     GuardFailed(Option<Item>),
     /// DynamoDB rejects the item, for this reason.
     Refused(String),

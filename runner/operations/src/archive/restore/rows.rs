@@ -1,7 +1,7 @@
 //! Iterates over the selected rows of one part, with the newest row of each key first.
 //!
-//! Parts are read newest first. The order matters for an older item with too many attributes: it
-//! cannot be compared and replaced, so the newest row must be put first.
+//! Parts are read newest first. The order matters for an item with more attributes than a condition
+//! can compare: such an item cannot be replaced after the put, so the newest row must be put first.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub(super) fn selected<'a>(
     }))
 }
 
-/// Returns the position of a row in time, as a string that sorts by time. The order is right even
+/// Returns the position of a row in time, as a string that sorts by time. The order is correct even
 /// across streams, because a stream's label is a time.
 pub(super) fn stamp_of(row: &Row) -> String {
     let label = row.text("_stream_arn").rsplit('/').next().unwrap_or_default();

@@ -34,12 +34,13 @@ use client::interruption;
 use client::output::say;
 use client::sdk_error::error_text;
 
-/// The slot to which a repair adds the difference. It exists for every number of slots.
+/// The slot to which a repair adds the difference. Every counter has slot 0, whatever its number of
+/// slots is.
 const REPAIRED_SLOT: u32 = 0;
 
 /// The message for an item in the table of ballots that is not a ballot.
 const NO_BALLOT: &str =
-    "it is not a ballot: `counter`, `counted_in` or `points` is missing or invalid";
+    "the item is not a ballot: `counter`, `counted_in` or `points` is missing or invalid";
 
 /// A table of ballots, and the slots that count them.
 pub(crate) struct Ballots<'p> {
@@ -103,7 +104,7 @@ impl Sums {
         let added = add(&mut seen.ballots, ballot.points);
         // A counter with an empty name cannot be compared, because no reader finds its slots.
         let named = if ballot.counter.is_empty() {
-            Err(fatal!("its name is empty; withdraw these votes"))
+            Err(fatal!("the counter's name is empty; withdraw these votes"))
         } else {
             added
         };
@@ -160,7 +161,8 @@ impl Sums {
         }
     }
 
-    /// Returns the counters whose sums differ, without the counters that cannot be summed.
+    /// Returns the counters whose ballots and slots have different sums, without the counters that
+    /// cannot be summed.
     fn differing(mut self) -> BTreeMap<String, CounterRead> {
         self.seen.retain(|counter, seen| {
             seen.ballots != seen.slots && !self.unreadable.contains_key(counter)
@@ -169,7 +171,8 @@ impl Sums {
     }
 }
 
-/// Returns true if the recount covers the counter: its name begins with `prefix`.
+/// Returns true if the recount covers the counter: there is no prefix, or the counter's name begins
+/// with `prefix`.
 fn is_meant(counter: &str, prefix: Option<&str>) -> bool {
     prefix.is_none_or(|prefix| counter.starts_with(prefix))
 }
@@ -331,8 +334,9 @@ impl Ballots<'_> {
         let item = TransactWriteItem::builder();
         Ok(match after {
             Some(after) => {
-                // A random value lets a recount detect a vote that was changed and changed back. Without this
-                // value, the recount would report the slots' state between the two changes as drift.
+                // A random value lets a recount detect a vote that was changed and changed back.
+                // Without this value, the recount would report the slots' state between the two
+                // changes as drift.
                 let drawn = RandomState::new().hash_one(0_u8);
                 let ballot = after.to_item().with(DRAWN, Number::from(drawn));
                 let ballot = to_sdk_item(&ballot.with(&self.key, key));
@@ -358,9 +362,10 @@ impl Ballots<'_> {
         })
     }
 
-    /// Sums all ballots and compares the sums with the slots of their counters, or of all counters whose
-    /// names begin with `prefix`. Counters that differ are compared again after a grace period. A difference
-    /// is drift if none of the counter's ballots and slots changed in between.
+    /// Sums all ballots and compares the sums with the slots of their counters, or of all counters
+    /// whose names begin with `prefix`. Counters that differ are compared again after a grace
+    /// period. A difference is drift if none of the counter's ballots and slots changed between the
+    /// two comparisons.
     ///
     /// # Errors
     /// When a table cannot be read or written.
@@ -386,7 +391,9 @@ impl Ballots<'_> {
             let may_repair = repair && !recount.is_unrepairable;
             let repaired = may_repair && self.repair(&counter, &seen).await?;
             let drifted = recount.drifted.len() + 1;
-            interruption::reached(format!("counters compared up to `{counter}`: {drifted} differ"));
+            interruption::reached(format!(
+                "counters compared up to `{counter}`: {drifted} differ from their ballots"
+            ));
             let CounterRead { ballots, slots, .. } = seen;
             recount.drifted.push(Drift { counter, ballots, slots, repaired });
         }
@@ -472,7 +479,7 @@ impl Ballots<'_> {
         parts.push(self.repair_of_slot(slot, held, sum)?);
         let request = self.place.client.transact_write_items().set_transact_items(Some(parts));
         let Err(error) = request.send().await else { return Ok(true) };
-        // Nothing was applied; the next recount repairs the difference.
+        // The transaction was cancelled without effect; the next recount repairs the difference.
         if is_contended(error.code(), &error_text(&error)) {
             return Ok(false);
         }
@@ -517,8 +524,8 @@ impl Ballots<'_> {
     }
 }
 
-/// Returns the slot that has no room for the points, if the transaction was cancelled for this
-/// reason. The first item of the transaction is the ballot, which a concurrent write may have
+/// Returns the slot whose value would leave the valid range, if the transaction was cancelled for
+/// this reason. The first item of the transaction is the ballot, which a concurrent write may have
 /// changed; the other items are slots.
 fn slot_without_room<'s>(
     error: &SdkError<TransactWriteItemsError>,

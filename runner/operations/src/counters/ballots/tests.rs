@@ -132,8 +132,14 @@ async fn a_recount_names_invalid_ballots_and_continues() {
     let (drifted, unreadable) = found(None, false).await;
     assert_eq!(drifted, [("b-1".to_owned(), false)]);
     let [vote, other] = &unreadable[..] else { panic!("{unreadable:?}") };
-    assert!(vote.starts_with("item `2026#eve` of table `ballots`: it is not a ballot"), "{vote}");
-    assert!(other.starts_with("item `settings` of table `ballots`: it is not a ballot"), "{other}");
+    assert!(
+        vote.starts_with("item `2026#eve` of table `ballots`: the item is not a ballot"),
+        "{vote}"
+    );
+    assert!(
+        other.starts_with("item `settings` of table `ballots`: the item is not a ballot"),
+        "{other}"
+    );
     // The item may be a vote for `b-1`, and a repair of `b-1` would remove that vote.
     put("2026#dan", None).await;
     let (drifted, unreadable) = found(Some("b-"), true).await;
