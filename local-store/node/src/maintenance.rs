@@ -69,7 +69,7 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
                 // If the consensus library ends without a panic, it reports an error state, which
                 // is checked above.
                 if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
-                    return on_failure.report("Raft panicked; this is a defect of this program");
+                    return on_failure.report("Raft panicked, which is a bug in this program");
                 }
             }
             () = damage.found(), if hand_over.is_none() && damage.has_peers() => {

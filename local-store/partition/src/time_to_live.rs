@@ -33,7 +33,7 @@ const STEP_ITEMS_MAX: usize = 4000;
 pub(crate) fn expires_at(item: &EncodedItem, attribute: &str) -> Result<Option<u64>, ReadError> {
     match item.stored_value(attribute).map_err(damaged)? {
         StoredValue::Key(StoredKeyValue { attribute_type: KeyAttributeType::N, ordered }) => {
-            let not_a_number = || ReadError("a number attribute of an item is damaged".to_owned());
+            let not_a_number = || ReadError("the TTL attribute of an item is damaged".to_owned());
             let (number, _) = Number::decode_ordered(ordered).ok_or_else(not_a_number)?;
             Ok(seconds_of(&number))
         }

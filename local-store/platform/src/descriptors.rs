@@ -81,7 +81,7 @@ fn raise() -> usize {
         if found.current.is_some_and(|current| current < fallback)
             && let Err(error) = set(Some(fallback))
         {
-            tracing::warn!(%error, "cannot raise the limit of open files");
+            tracing::warn!(%error, "cannot raise the limit on open files");
         }
     }
     let limit = getrlimit(Resource::Nofile).current;

@@ -194,7 +194,7 @@ impl History {
         }
         if found > self.entries.len() as u64 || log.last_index() != found {
             return Err(format!(
-                "{} entries were written, but the log ends at {} and the state at {found}",
+                "{} entries were written, but the log ends at entry {} and the state at entry {found}",
                 self.entries.len(),
                 log.last_index()
             ));
@@ -208,7 +208,7 @@ impl History {
         // Recovery has made the recovered entries durable, so no later cut may lose them.
         self.acknowledged = found;
         if dump(&*self.storage.view())? != dump(&*storage.view())? {
-            return Err(format!("the state after {found} entries differs from the expected one"));
+            return Err(format!("the state after {found} entries differs from the expected state"));
         }
         Ok(())
     }

@@ -330,7 +330,7 @@ async fn wait_until_equal(cluster: &Cluster) -> Vec<Violation> {
                 .filter_map(|node| Some(cluster.replica(node)?.describe()))
                 .collect();
             let what = format!(
-                "after {EQUAL_AFTER:?}, the replicas have not applied the same log, a replica is not a member ({:?}), or work is unfinished ({left:?}): {}",
+                "the cluster did not converge within {EQUAL_AFTER:?}: the replicas have not applied the same log, a replica is not a member (members: {:?}), or work is unfinished ({left:?}); replicas: {}",
                 cluster.ids(),
                 replicas.join("; ")
             );

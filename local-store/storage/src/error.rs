@@ -25,7 +25,7 @@ pub enum Error {
     },
     /// The disk failed in this operation or an earlier one. End the process and recover: the log
     /// has the entries of the missing batches.
-    #[error("cannot {operation} the storage in `{path}`: {reason}; restart to recover")]
+    #[error("cannot {operation} the storage in `{path}`: {reason}; restart the process to recover")]
     Io {
         /// The storage's directory.
         path: String,

@@ -150,7 +150,7 @@ impl Shared {
         match &mut *self.damage_guard() {
             Some(rot) if rot.is_in(from, to) => {
                 rot.is_known = true;
-                Err(ReadError("the storage in memory is corrupt".to_owned()))
+                Err(ReadError("the in-memory storage is corrupt".to_owned()))
             }
             _ => Ok(()),
         }

@@ -245,7 +245,8 @@ impl Node {
     /// See [`SubmitError`]; a time-out is [`SubmitError::Unknown`].
     pub async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, SubmitError> {
         let timeout = self.inner.settings.request;
-        let slow = |_| SubmitError::Unknown(format!("no answer within {timeout:?}"));
+        let slow =
+            |_| SubmitError::Unknown(format!("the request had no answer within {timeout:?}"));
         let submission = Submission { asked_at: self.inner.clock.now(), commands };
         tokio::time::timeout(timeout, self.submit_inner(submission)).await.map_err(slow)?
     }
@@ -327,7 +328,7 @@ impl Node {
             return Ok(());
         }
         let timeout = self.inner.settings.request;
-        let slow = |_| SubmitError::NotDone(format!("no leader within {timeout:?}"));
+        let slow = |_| SubmitError::NotDone(format!("no leader answered within {timeout:?}"));
         tokio::time::timeout(timeout, self.read_index_inner()).await.map_err(slow)?
     }
 

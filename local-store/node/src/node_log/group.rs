@@ -72,7 +72,7 @@ impl Group {
                     self.first = at.index;
                 } else if at.index != self.next() {
                     let next = self.next();
-                    return Err(format!("found entry {} instead of entry {next}", at.index));
+                    return Err(format!("the log has entry {} in place of entry {next}", at.index));
                 }
                 if keep {
                     self.kept_bytes += bytes_of(&entry);

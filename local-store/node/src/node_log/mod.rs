@@ -454,7 +454,7 @@ impl Shared {
         match appended {
             Ok(()) => worker.run(Box::new(move || self.sync(items))),
             Err(error) if matches!(error, log::Error::OutOfSpace(_)) => {
-                tracing::error!(%error, "the disk is full and writes wait; free some space");
+                tracing::error!(%error, "the disk is full, and writes wait; free disk space");
                 let mut entries = entries.into_iter();
                 for item in &mut items {
                     if let QueuedItem::Record(entry) = item {

@@ -80,7 +80,8 @@ fn head(kind: u8, arc: ArcId, index: u64, body_bytes: usize) -> Vec<u8> {
 
 /// Decodes a record from a payload of [`encode`] in contiguous bytes.
 pub(super) fn decode(term: u64, payload: Vec<u8>) -> Result<(ArcId, Record), RecordError> {
-    let short = || RecordError(format!("the record has only {} bytes", payload.len()));
+    let short =
+        || RecordError(format!("the record is too short: it has only {} bytes", payload.len()));
     let (kind, rest) = payload.split_first().ok_or_else(short)?;
     let (arc, rest) = rest.split_first_chunk().ok_or_else(short)?;
     let (index, body) = rest.split_first_chunk().ok_or_else(short)?;

@@ -166,7 +166,7 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
             Err(error) => {
                 // Encoding failed because of a defect. No entry was proposed. Dropping the waiters
                 // reports this to the requests.
-                tracing::error!(%error, "cannot encode commands; this is a defect of this program");
+                tracing::error!(%error, "cannot encode commands, which is a bug in this program");
                 continue;
             }
         };

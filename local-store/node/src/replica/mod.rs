@@ -348,7 +348,7 @@ impl Replica {
                 Machine::open_in(position, &*storage.patient_view()).map_err(io::Error::other)?;
             Ok((storage, machine, meta))
         });
-        let lost = || Err(io::Error::other("the worker has stopped"));
+        let lost = || Err(io::Error::other("the node's worker thread has stopped"));
         let (storage, machine, meta) = installed.await.unwrap_or_else(lost)?;
         self.machine = machine;
         self.applied = meta.last_log_id;
@@ -378,7 +378,7 @@ impl RaftStateMachine<TypeConfig> for Replica {
             let (entry, responder) = next?;
             let replies = match self.apply_entry(entry, responder.is_some()) {
                 Ok(replies) => replies,
-                Err(error) => return self.fail("cannot apply an entry", error).await,
+                Err(error) => return self.fail("cannot apply a log entry", error).await,
             };
             self.shared.applied.send_replace(self.applied.map(|at| at.index));
             if let Some(responder) = responder {
@@ -435,7 +435,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let storage = Arc::clone(&self.storage);
         let persisted = run_on(&*self.worker, move || storage.persist().map_err(io::Error::other));
-        let lost = || Err(io::Error::other("the worker has stopped"));
+        let lost = || Err(io::Error::other("the node's worker thread has stopped"));
         if let Err(error) = persisted.await.unwrap_or_else(lost) {
             self.on_failure.report_and_wait(&format!("cannot persist the state: {error}")).await;
             return Err(error);
@@ -512,7 +512,7 @@ pub(super) fn read_part(
 /// Writes pairs into a storage as one batch.
 pub(super) fn write_part(storage: &dyn Storage, pairs: Pairs) -> Result<(), io::Error> {
     if !pairs.is_sorted_by(|(before, _), (key, _)| before < key) {
-        return Err(io::Error::other("the keys of the snapshot part are not in order"));
+        return Err(io::Error::other("the keys of the snapshot part are not in ascending order"));
     }
     let ops = pairs.into_iter().map(|(key, value)| Op::Put(key, value.into())).collect();
     storage.apply(&Batch { ops }).map_err(io::Error::other)

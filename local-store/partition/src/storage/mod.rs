@@ -128,7 +128,7 @@ pub(crate) mod testing {
                     Op::Put(key, value) => self.0.insert(key, value.to_vec()),
                     Op::Insert(key, value) => {
                         let before = self.0.insert(key, value.to_vec());
-                        assert_eq!(before, None, "an inserted key must not exist before");
+                        assert_eq!(before, None, "the inserted key already exists");
                         before
                     }
                     Op::Delete(key) => self.0.remove(&key),

@@ -42,7 +42,9 @@ fn parse_peer(text: &str) -> Result<(u64, SocketAddr), String> {
         return Err(format!("the number of a node must be from 1 to {SLOT_MAX}"));
     }
     if address.port() == 0 {
-        return Err("port 0 is not allowed: peers need a fixed port".to_owned());
+        return Err(
+            "port 0 is not allowed: specify the port at which peers reach the node".to_owned()
+        );
     }
     Ok((slot, address))
 }
@@ -54,8 +56,8 @@ impl Flags {
         let secret = self.cluster_secret.as_deref().map(ClusterSecret::read).transpose()?;
         let Some(slot) = self.node else { return Ok(None) };
         let addresses = check_peers(slot, &self.peer, secret.is_some())?;
-        let own =
-            addresses.get(&slot).copied().ok_or("this node has no address; give it with --peer")?;
+        let no_address = "the address of this node is missing; add it with --peer";
+        let own = addresses.get(&slot).copied().ok_or(no_address)?;
         let listener =
             gate::take_port("port for peers", own).await.map_err(|error| error.to_string())?;
         Ok(Some(Member { slot, addresses, secret, listener }))

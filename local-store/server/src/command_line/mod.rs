@@ -213,7 +213,10 @@ fn restart_process(reason: &str) {
 /// Ends the process after a disk failure. Only a restart can determine which unacknowledged writes are
 /// on disk.
 pub fn end_process(reason: &str) {
-    tracing::error!(reason, "the store stops; repair the disk, then restart the store");
+    tracing::error!(
+        reason,
+        "the store stops because of a disk failure; repair the disk, then restart the store"
+    );
     process::exit(1);
 }
 

@@ -133,7 +133,7 @@ pub(crate) async fn serve<S: Service>(
                 return;
             }
             CloseReason::Evicted if !progress.is_busy() => {
-                tracing::debug!("closed an idle connection to make room for a new one");
+                tracing::debug!("closed an idle connection to accept a new one: the limit on connections is reached");
                 return;
             }
             CloseReason::Evicted => {
@@ -143,7 +143,7 @@ pub(crate) async fn serve<S: Service>(
                     Ok(ended) => ended,
                     Err(_) if progress.is_arrived() => connection.await,
                     Err(_) => {
-                        tracing::debug!("aborted a connection whose request did not arrive in time, to make room for a new connection");
+                        tracing::debug!("closed a connection whose request did not arrive in time, to accept a new one: the limit on connections is reached");
                         return;
                     }
                 }

@@ -160,7 +160,7 @@ fn describe(
         for (.., record) in own {
             out.push_str(&separator);
             let written = record.write_streams_json(&mut out, region);
-            written.map_err(|error| ReadError(format!("cannot encode an image: {error}")))?;
+            written.map_err(|error| ReadError(format!("cannot encode an item image: {error}")))?;
             separator = ",".to_owned();
         }
         if separator == "," {

@@ -251,7 +251,9 @@ pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Proble
     let Stored { identity, crc } =
         serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     if crc.is_some() && crc != Stored::crc_of(&identity) {
-        return Err(damaged("its checksum does not match".to_owned()));
+        return Err(damaged(
+            "the checksum in the file differs from the checksum of its content".to_owned(),
+        ));
     }
     if identity.format != format_of(identity.arcs) {
         return Err(Problem::Other(format!(

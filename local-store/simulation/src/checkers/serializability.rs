@@ -130,7 +130,7 @@ fn build(made: &[&Transaction], versions: &Versions, wrong: &mut Vec<String>) ->
                     Some(place) => order.get(place + 1),
                     None => {
                         wrong.push(format!(
-                            "{} saw {id} in {key}, which is not one of its versions",
+                            "{} saw the version {id} of {key}, but no transaction wrote it to this key",
                             name(transaction)
                         ));
                         continue;
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn a_value_that_was_never_stored_is_found() {
         let wrong = check(&[transaction((1, 2), &[("a", Some(7))], &[])], &Versions::new());
-        assert!(wrong[0].contains("not one of its versions"), "{wrong:?}");
+        assert!(wrong[0].contains("no transaction wrote it"), "{wrong:?}");
     }
 
     /// Runs transactions one after the other, and returns the history. The times of two transactions do not

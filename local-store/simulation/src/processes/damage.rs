@@ -139,7 +139,8 @@ pub async fn wait_for_file(node: &Path, files: Files) -> Result<(), String> {
 /// # Errors
 /// There is no such file, or it cannot be changed.
 pub fn flip_a_bit(node: &Path, files: Files) -> Result<(), String> {
-    let path = largest_file(node, files).ok_or("no file in which a bit can be flipped")?;
+    let path =
+        largest_file(node, files).ok_or("the node has no file in which a bit can be flipped")?;
     let fail = |error: std::io::Error| format!("{}: {error}", path.display());
     let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(fail)?;
     flip_middle(&mut file).map_err(fail)?;
@@ -175,7 +176,7 @@ pub async fn read_until_set_aside(
     let begun = Instant::now();
     while !cluster.has_set_aside(victim) {
         if begun.elapsed() > WAIT_MAX {
-            return Err(format!("damage in `{}` was not found", files.folder()));
+            return Err(format!("the store did not detect the damage in `{}`", files.folder()));
         }
         cluster.find_addresses();
         if let Some(address) = cluster.address(victim) {

@@ -187,7 +187,7 @@ async fn wait(
     let begun = Instant::now();
     while cluster.leader(without).await.is_none() {
         if begun.elapsed() > LEADER_MAX {
-            return Err(format!("no leader within {LEADER_MAX:?}"));
+            return Err(format!("no leader was elected within {LEADER_MAX:?}"));
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -229,7 +229,7 @@ async fn run_round(
     } else {
         Cluster::of_processes(&settings.binary, folder, round.arcs).await?
     };
-    let what = |error| format!("{}: after kills during the first start: {error}", round.name);
+    let what = |error| format!("{}: first start, interrupted by kills: {error}", round.name);
     let started = start_under_kills(&mut cluster, &mut random).await.map_err(what)?;
     let endpoint = WireEndpoint::new(&cluster.addresses, random.next_u64());
     create_table(&endpoint).await?;

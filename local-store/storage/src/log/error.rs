@@ -79,7 +79,7 @@ pub enum Error {
     #[error("the log has stopped: {0}")]
     Disk(#[from] disk::Error),
     /// The log failed earlier and rejects changes.
-    #[error("the log has stopped after an earlier error; restart to recover")]
+    #[error("the log has stopped after an earlier error; restart the process to recover")]
     Stopped,
 }
 

@@ -161,8 +161,8 @@ impl Log {
                 return Err(Error::Corrupt {
                     file: oldest_name,
                     offset: 24,
-                    expected: format!("the file {missing}, whose successor is this segment"),
-                    found: format!("no such file, but the older file {}", segment.name),
+                    expected: format!("the preceding segment {missing}"),
+                    found: format!("only the older segment {}", segment.name),
                 });
             }
             self.retire_file(&segment.name, segment.header.size_bytes)?;

@@ -196,7 +196,7 @@ pub(super) fn offset_unit(offset: u64) -> u32 {
 
 /// Returns the description of a record for an error message.
 pub(super) fn describe(index: u64) -> String {
-    format!("the record of index {index}")
+    format!("the record of entry {index}")
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ fn a_durable_record_that_is_missing_is_corruption_not_a_torn_tail() {
         assert_eq!((&file, offset), (&name, record_offset(index) as u64));
         let witness = if index < 3 { 3 } else { 6 };
         let expected = format!(
-            "expected the record of index {index}, which was durable before the record at offset \
+            "expected the record of entry {index}, which was durable before the record at offset \
              {} was written, found zeros",
             record_offset(witness)
         );
