@@ -53,7 +53,7 @@ pub enum LegacyOperator {
 }
 
 /// One condition of `Expected`, `ScanFilter`, `QueryFilter` or `KeyConditions`. If the operator
-/// does not accept this number of values, the condition never holds.
+/// does not accept that many values, the condition never holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LegacyCondition {
     /// The name of the attribute.

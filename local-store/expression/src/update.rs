@@ -251,7 +251,8 @@ impl Update {
             Action::Remove { .. } => Write::Nothing,
             Action::Set { value, .. } => {
                 let value = self.set_value(value, item);
-                // If both apply, DynamoDB reports a wrong type, not a missing parent.
+                // If the operand has a wrong type and the parent is missing, DynamoDB reports the
+                // wrong type.
                 if parent_missing && value != Err(UpdateError::IncorrectType) {
                     return Err(UpdateError::InvalidPath);
                 }

@@ -35,10 +35,10 @@ pub(super) struct Maintenance {
     pub(super) due: Arc<tokio::sync::Notify>,
     pub(super) log: NodeLog,
     pub(super) state: Arc<replica::Shared>,
-    /// See [`crate::Settings::quiet`].
+    /// Time without a new entry after which disk space is freed: see [`crate::Settings::quiet`].
     pub(super) quiet: Duration,
     pub(super) before_recent: RecentBoundary,
-    /// See [`crate::Settings::entries_kept`].
+    /// Number of applied entries to keep in the log: see [`crate::Settings::entries_kept`].
     pub(super) entries_kept: u64,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) id: NodeId,

@@ -350,7 +350,7 @@ mod tests {
         storage.apply(&Batch { ops: vec![Op::Put(key.to_vec(), [].into())] }).unwrap();
     }
 
-    /// Goal: a wrong pointer removes nothing.
+    /// Goal: if the pointer file names a missing state, no storage is removed.
     #[test]
     fn a_pointer_to_a_missing_state_is_damage() {
         let folder = tempfile::tempdir().unwrap();

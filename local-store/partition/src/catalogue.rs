@@ -1,6 +1,6 @@
 //! The catalogue: the tables of one arc, or the tables merged from all arcs.
 //!
-//! `machine` and `arcs::adoption` change tables.
+//! The modules `machine` and `arcs::adoption` change tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Time to live: the expiry entries of items, and the search for expired items.
 //!
 //! An expired item is deleted by a conditional command (see `write`), so an item whose expiry time
-//! was extended in the meantime is kept. Rules: AWS, "Using time to live (TTL)". The expiry time is
-//! a top-level Number of epoch seconds. An item is expired when the current time is greater than
-//! its expiry time. An expiry time more than five years in the past is ignored.
+//! was extended in the meantime is not deleted. Rules: AWS, "Using time to live (TTL)". The expiry
+//! time is a top-level Number of epoch seconds. An item is expired when the current time is greater
+//! than its expiry time. An expiry time more than five years in the past is ignored.
 
 use std::ops::ControlFlow;
 

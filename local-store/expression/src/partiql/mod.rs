@@ -1,5 +1,5 @@
-//! PartiQL statements: parsing a statement and its parameters into the conditions, updates,
-//! projections and items that other operations use.
+//! PartiQL statements: parsing a statement and its parameters into the same conditions, updates,
+//! projections and items as the expressions of other operations.
 //!
 //! The module is pure. The server decides which items or index a statement reads, from the key
 //! values in the statement's [`Where`]. Source: AWS, "PartiQL for DynamoDB reference". Messages

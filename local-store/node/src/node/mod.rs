@@ -64,7 +64,7 @@ struct Inner {
     /// The last term before the node started. If the node led this term, it may have lost entries
     /// that it had applied, so leadership of this term proves nothing.
     earlier_term: u64,
-    /// See [`network::Network::announced_commit`].
+    /// The last entry announced as committed: see [`network::Network::announced_commit`].
     announced_commit: Arc<AtomicU64>,
     /// Whether the node has heard from a leader since its start.
     has_heard_leader: AtomicBool,

@@ -10,11 +10,11 @@ use super::record::Record;
 use crate::log_id::{LogId, log_id};
 use crate::types::{Entry, Payload, Vote};
 
-/// The maximum number of entries whose decoded commands and results are kept. The next constant
+/// The maximum number of entries whose decoded commands and results are cached. The next constant
 /// limits the counted bytes of these entries (see [`Payload::counts`]). All nodes of a process can
-/// use a kept result that one of them computed. Under load the nodes are a few entries apart, and
+/// use a cached result that one of them computed. Under load the nodes are a few entries apart, and
 /// an entry has up to some hundred kilobytes. Higher limits would only cost memory, because small
-/// entries take several times their counted bytes. The size of a kept result is limited in
+/// entries take several times their counted bytes. The size of a cached result is limited in
 /// proportion to its entry (see `payload`), so all results take at most about 50 MB per arc.
 const DECODED_ENTRIES_MAX: usize = 64;
 const DECODED_COUNT_MAX: usize = 4 * 1024 * 1024;

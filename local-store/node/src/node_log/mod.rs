@@ -86,7 +86,7 @@ struct State {
     failed: Option<String>,
     syncs: u64,
     log_bytes: u64,
-    /// See [`log::Options::small_bytes`].
+    /// The size of a small segment, in bytes: see [`log::Options::small_bytes`].
     small_bytes: u64,
 }
 

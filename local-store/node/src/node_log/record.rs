@@ -14,7 +14,7 @@ use crate::ring::ArcId;
 use crate::types::{Entry, Payload, Vote};
 use storage::log;
 
-/// The bytes before a record's body: kind, arc, index.
+/// The number of bytes before a record's body: kind, arc and index.
 pub(crate) const HEAD_BYTES: usize = 13;
 
 const BLANK: u8 = 1;
@@ -33,7 +33,7 @@ pub(super) enum Record {
     Vote(Vote),
     /// Removes all entries from this index (inclusive) to the end.
     Cut(u64),
-    /// Purges the entries up to this one, inclusive. The state durably contains them.
+    /// Purges the entries up to this position, inclusive. The state durably contains these entries.
     Purged(LogId),
 }
 

@@ -34,7 +34,7 @@ use crate::types::{Entry, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::worker::{Worker, run_on};
 use storage::Storage;
 
-/// The key of the replica's own state. It sorts after every key of the machine.
+/// The key of the replica's own state. It sorts after every key of the state machine.
 const APPLIED_KEY: [u8; 2] = [0xf0, 1];
 const MEMBERSHIP_KEY: [u8; 2] = [0xf0, 2];
 /// The exclusive end of all keys.
@@ -143,13 +143,13 @@ pub struct Replica {
     unpersisted_bytes: usize,
     persist_due: Arc<Notify>,
     recent: RecentEntries,
-    /// Whether results are kept for other replicas.
+    /// Whether results are cached for other replicas of this process.
     has_neighbours: bool,
     on_failure: FailureHandler,
 }
 
 impl Replica {
-    /// Opens the state in `location`, and persists it. If `has_neighbours` is true, keeps results
+    /// Opens the state in `location`, and persists it. If `has_neighbours` is true, caches results
     /// for other replicas: see [`crate::Settings::has_neighbours`].
     ///
     /// # Errors
@@ -273,8 +273,8 @@ impl Replica {
         let place = (self.arc_position.arc, at);
         let known = payload.outcome(place);
         let is_compared = at.index.is_multiple_of(COMPARED_EVERY);
-        // For a comparison, the bytes are decoded again, because the shared commands come from the
-        // proposer.
+        // To compare this node's result with the shared result, the bytes are decoded again,
+        // because the shared commands come from the proposer.
         let own_reading = is_compared && known.is_some();
         let commands = if own_reading { payload.decode_anew() } else { payload.decode() };
         let commands = commands.map_err(io::Error::other)?;

@@ -2,8 +2,8 @@
 //!
 //! The batch of a write contains its changes of entries in other arcs, numbered without gaps for
 //! each destination. The server's relay sends the changes in order and removes acknowledged
-//! changes. The receiving machine accepts number *n + 1* only after *n*. Therefore a duplicate,
-//! late or out-of-order delivery has no effect, and no change is lost.
+//! changes. The receiving arc accepts number *n + 1* only after *n*. Therefore a duplicate, late or
+//! out-of-order delivery has no effect, and no change is lost.
 
 use crate::arcs::delivery::{Delivery, DeliveryBatch};
 use crate::catalogue::Catalogue;

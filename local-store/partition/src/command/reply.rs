@@ -1,4 +1,4 @@
-//! The replies of a machine to commands.
+//! The replies of the partition state machine to commands.
 
 use model::{Item, KeyValue};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! A log entry and its encoding.
 //!
-//! `machine` applies entries.
+//! The module `machine` applies entries.
 
 pub(crate) mod sequence;
 #[cfg(test)]
@@ -16,7 +16,8 @@ use crate::command::{Command, Write};
 /// One entry of the log: commands that were ready at the same time.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The proposer's time. The machine's time never decreases, even if the proposer's time does.
+    /// The proposer's time. The state machine's time never decreases, even if the proposer's time
+    /// does.
     pub now: EpochMillis,
     /// The commands, in order of application; each has its own reply. Together they take at most
     /// 99,999 positions: see [`Command::positions`].
@@ -24,7 +25,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns whether every command only writes or deletes an item. Such an entry leaves the
+    /// Returns whether every command only writes or deletes an item. Such an entry leaves the state
     /// machine's tables and locks unchanged.
     #[must_use]
     pub fn only_writes(&self) -> bool {

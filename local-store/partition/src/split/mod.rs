@@ -28,7 +28,7 @@ use crate::table::partition::{PARTITIONS_MAX, Partition, Split, SplitPoint};
 use crate::table::placement::ArcPosition;
 use crate::table::token_range::TokenRange;
 
-/// The maximum number of items that one step counts, so that no entry takes long to apply.
+/// The maximum number of items that one step counts, so that no log entry takes long to apply.
 const STEP_ITEMS_MAX: u64 = 2000;
 
 /// The result of a counting step.
@@ -41,7 +41,7 @@ enum CountResult {
     Indivisible,
 }
 
-/// Begins to split a partition, or returns why it cannot be split.
+/// Begins to split a partition, or returns the reason why the partition cannot be split.
 pub(crate) fn begin(
     table: &mut Table,
     number: PartitionNumber,
@@ -297,7 +297,7 @@ pub fn find_due_splits<'a>(
             }
         }
         let wanted = usize::try_from(partition_count(table.billing)).unwrap_or(usize::MAX);
-        // This arc needs a share of the partitions that is proportional to its number of placement
+        // The required number of partitions in this arc is proportional to its number of placement
         // ranges.
         let (own, all) = table.placement.share_of(position.arc);
         let wanted = wanted.saturating_mul(own).div_ceil(all.max(1));

@@ -178,7 +178,7 @@ impl TableOptions {
             (Billing::OnDemand, _) => ON_DEMAND_WARM,
             (Billing::Provisioned { .. }, Some((read, write))) => Units { read, write },
             (Billing::Provisioned { read_units, write_units }, None) => {
-                // A table that was on-demand earlier keeps the warm throughput of an on-demand
+                // A table that was on-demand earlier retains the warm throughput of an on-demand
                 // table.
                 let kept = self.on_demand_at.map_or_else(Units::default, |_| ON_DEMAND_WARM);
                 Units { read: read_units.max(kept.read), write: write_units.max(kept.write) }

@@ -4,7 +4,7 @@
 //! the order of the log makes transactions serializable (see
 //! `docs/decisions/0005-transactions-are-one-log-entry.md`). Transactions over several arcs are in
 //! `two_phase_commit`. Each operation is an ordinary write (see `write`); this module applies all
-//! of them or none. Source: AWS, "DynamoDB transactions: how it works".
+//! operations or none. Source: AWS, "DynamoDB transactions: how it works".
 
 pub(crate) mod locks;
 pub(crate) mod state;

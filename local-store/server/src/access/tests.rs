@@ -105,7 +105,7 @@ fn the_parts_of_a_signature_stand_behind_commas_or_blanks() {
     }
 }
 
-/// The time is checked before the scope, the headers and the key, as in the service.
+/// Goal: the time is checked before the scope, the headers and the key, as in DynamoDB.
 #[test]
 fn an_old_signature_is_told_to_be_old_whatever_else_is_wrong() {
     let mut head = header_form();

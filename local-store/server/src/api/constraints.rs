@@ -73,7 +73,7 @@ impl Constraints {
     }
 
     /// Checks that the parameter is present. In all functions of this type, `at` is the parameter's
-    /// name in failures. It is formatted only for a failure.
+    /// name in error messages, which is formatted only if the check fails.
     pub(crate) fn required(&mut self, at: impl Display, is_present: bool) {
         if !is_present {
             self.fail(None, &at, "Member must not be null");

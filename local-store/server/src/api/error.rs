@@ -188,7 +188,7 @@ impl ApiError {
         Self::new(ErrorType::LimitExceeded, message)
     }
 
-    /// Creates a `ConditionalCheckFailedException`, with the item if the request asked for it.
+    /// Creates a `ConditionalCheckFailedException`, with the item if the request requires it.
     #[must_use]
     pub fn condition_failed(item: Option<Item>) -> Self {
         let mut error =
@@ -310,7 +310,7 @@ impl ApiError {
         )
     }
 
-    /// Creates an `InternalServerError` for a defect of this store, and logs the reason.
+    /// Creates an `InternalServerError` for a bug in this store, and logs the reason.
     #[must_use]
     pub fn defect(reason: &str) -> Self {
         tracing::error!(reason, "a request failed because of a defect in the store");

@@ -178,7 +178,7 @@ impl<'j> IndexParameters<'j> {
         })
     }
 
-    /// Checks the projection of the index and returns it. This check does not need the table.
+    /// Checks the projection of the index and returns it. This check does not depend on the table.
     pub(crate) fn check_projection(&self) -> Result<IndexProjection, ApiError> {
         let invalid = |text: String| Err(ApiError::invalid_parameter(text));
         let Some(projection) = &self.projection else {

@@ -152,8 +152,8 @@ impl<'j> ConditionsParameters<'j> {
         self.conditions.is_some()
     }
 
-    /// Checks `ConditionalOperator` with the error message of a Query, which checks this parameter
-    /// before all others.
+    /// Checks `ConditionalOperator` with the error message of a Query. A Query checks this
+    /// parameter before all others.
     pub(crate) fn check_operator(&self) -> Result<(), ApiError> {
         match self.conditional_operator {
             Some(operator) if !CONDITIONAL_OPERATORS.contains(&operator) => {

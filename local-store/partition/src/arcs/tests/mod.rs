@@ -21,7 +21,7 @@ const START: u64 = 1_800_000_000_000;
 const ARCS: u32 = 3;
 const TABLE: TableId = TableId(1);
 
-/// One arc: a machine, its storage, and the index of its last entry.
+/// One arc: a state machine, its storage, and the index of its last entry.
 struct Arc {
     machine: Machine,
     storage: MapStorage,
