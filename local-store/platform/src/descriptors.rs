@@ -4,7 +4,7 @@
 //! A process that runs out of descriptors can open no file and accept no connection. Connections
 //! and files therefore have separate bounds, whose sum with the reserve is at most the limit.
 //!
-//! | share | size | used by |
+//! | budget | size | used by |
 //! |---|---|---|
 //! | reserve | 32, and an eighth of the limit | listeners, standard streams, the event loop, pipes of functions, outgoing connections |
 //! | connections | a quarter of the rest, at most 2,048 | clients and peers |

@@ -59,7 +59,7 @@ pub struct Summary {
     pub missing: Vec<&'static str>,
 }
 
-/// The maximum number of failed runs whose outcomes are kept.
+/// The maximum number of failed runs whose outcomes are in the summary.
 const FAILURES_KEPT: usize = 20;
 
 /// Runs a batch, and calls `progress` after each run with the numbers of completed and failed runs.

@@ -4,7 +4,7 @@
 use crate::run::{Outcome, run};
 use crate::world::plan::{Clients, Plan};
 
-/// The maximum number of runs of one minimisation, which take some minutes.
+/// The maximum number of runs of one minimisation. Together they take some minutes.
 pub const RUNS_MAX: usize = 120;
 
 /// A smaller plan and its outcome.

@@ -28,7 +28,7 @@ const IMAGES_PER_SEED: u64 = 25;
 const OPERATIONS_MAX: usize = 90;
 /// The number of items in the history.
 const KEYS: usize = 12;
-/// The maximum number of violations that are kept.
+/// The maximum number of violations that are reported.
 const VIOLATIONS_KEPT: usize = 10;
 
 /// The result for several images. An image is the content of a disk after a power cut.
@@ -40,7 +40,7 @@ pub struct Summary {
     pub in_recovery: u64,
     /// The number of cuts that lost unsynced sectors.
     pub lossy: u64,
-    /// The number of cuts that lost some unsynced sectors and kept others.
+    /// The number of cuts that lost some unsynced sectors, but not all.
     pub torn: u64,
     /// The number of acknowledged entries.
     pub acknowledged: u64,

@@ -407,7 +407,7 @@ async fn pass_a_day(cluster: &Cluster, before: &End) -> Option<Violation> {
     wrong.map(|what| Violation { checker: "retention", what })
 }
 
-/// Reads the final state directly from the nodes' machines.
+/// Reads the final state directly from the nodes' state machines.
 fn collect(cluster: &Cluster) -> Result<End, String> {
     let mut replicas = Vec::new();
     let arcs = cluster.arcs().count();

@@ -11,7 +11,7 @@ pub enum Error {
         /// The storage's directory.
         path: String,
     },
-    /// The batch violates the contract, which is a defect of its creator. Nothing was applied.
+    /// The batch violates the contract, which is a bug in its creator. Nothing was applied.
     #[error("the batch cannot be applied: {0}")]
     Batch(String),
     /// The files are inconsistent. Stop this node, and rebuild it from another node or restore it

@@ -74,7 +74,8 @@ fn all_batches_survive_a_clean_end() {
     let storage = LsmStorage::open(&path).unwrap();
     assert_eq!(applied(&storage, 60, 10), 49);
     apply_batches(&storage, 50, 60, 10);
-    // The storage is dropped without another persist. It must keep at least the persisted batches.
+    // The storage is dropped without another persist. It must contain at least the persisted
+    // batches.
     drop(storage);
     let storage = LsmStorage::open(&path).unwrap();
     assert!(applied(&storage, 60, 10) >= 49);
@@ -264,8 +265,8 @@ fn unpersisted_batches_survive_as_a_prefix() {
     assert_eq!(applied(&LsmStorage::open(&path).unwrap(), APPLIED, VALUE_BYTES), APPLIED);
 }
 
-/// Goal: a power loss during a flush keeps persisted batches. A table becomes part of the state
-/// when the file that lists the tables is replaced. Before that, any part of the table may exist.
+/// Goal: a power loss during a flush loses no persisted batch. A table becomes part of the state
+/// when the manifest is replaced. Before that, any part of the table may exist.
 #[test]
 fn a_power_loss_during_a_flush_keeps_persisted_batches() {
     let directory = tempfile::tempdir().unwrap();

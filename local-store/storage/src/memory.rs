@@ -1,8 +1,9 @@
 //! The engine in memory, whose power can be cut, for tests and the simulation.
 //!
-//! The engine keeps several versions of a value, so that opening a view only records a number and
-//! does not copy the map. The cost is that a replaced value stays in memory until no view can see
-//! it, and that a scan acquires the lock once for every few entries. Nothing is written to a disk.
+//! The engine stores several versions of a value, so that opening a view only records a sequence
+//! number and does not copy the map. The cost is that a replaced value stays in memory until no
+//! view can see it, and that a scan acquires the lock once for every few entries. Nothing is
+//! written to a disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -173,8 +174,8 @@ impl MemoryStorage {
         MemoryStorage::default()
     }
 
-    /// Damages some adjacent keys, as if a block of a disk failed; `seed` determines which keys.
-    /// Returns whether there were enough keys.
+    /// Damages eight adjacent keys, as if a block of a disk failed; `seed` determines
+    /// which keys. Returns whether there were enough keys.
     pub fn damage_keys(&self, seed: u64) -> bool {
         let mut random = SplitMix64::new(seed);
         let state = self.shared.read();

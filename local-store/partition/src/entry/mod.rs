@@ -51,7 +51,7 @@ const ENTRY_VERSION: u8 = 2;
 /// Encodes an entry as the log's payload.
 ///
 /// # Errors
-/// Only if a command cannot be encoded, which is a defect.
+/// When a command cannot be encoded, which is a bug.
 pub fn encode_entry(entry: &Entry) -> Result<Vec<u8>, EntryError> {
     let mut encoder = EntryEncoder::with_room(0);
     encoder.push(&entry.commands, usize::MAX)?;
@@ -101,7 +101,7 @@ impl EntryEncoder {
     /// request's own commands count more than `bytes_max`, adds none of them and returns `None`.
     ///
     /// # Errors
-    /// Only if a command cannot be encoded, which is a defect; the encoder is then unusable.
+    /// When a command cannot be encoded, which is a bug; the encoder is then unusable.
     pub fn push(
         &mut self,
         commands: &[Command],
@@ -145,7 +145,7 @@ impl EntryEncoder {
     /// the commands.
     ///
     /// # Errors
-    /// Only if the head cannot be encoded, which is a defect.
+    /// When the head cannot be encoded, which is a bug.
     pub fn finish(self, now: EpochMillis) -> Result<EncodedEntry, EntryError> {
         let Self { mut bytes, count, counted: counts } = self;
         let head = postcard::to_extend(&(counts, now, count), vec![ENTRY_VERSION])

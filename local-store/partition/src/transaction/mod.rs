@@ -176,7 +176,7 @@ fn repeat(known: &TokenResult, fingerprint: u128) -> Reply {
 /// Returns a hash that identifies the operations of a transaction.
 ///
 /// # Errors
-/// Only if the operations cannot be encoded, which is a defect.
+/// When the operations cannot be encoded, which is a bug.
 pub fn fingerprint(operations: &[Write]) -> Result<u128, ReadError> {
     let bytes = postcard::to_stdvec(operations)
         .map_err(|error| ReadError(format!("cannot encode a transaction: {error}")))?;

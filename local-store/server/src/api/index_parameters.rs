@@ -115,7 +115,7 @@ impl<'j> IndexParameters<'j> {
         billing != Billing::OnDemand && self.throughput.is_none()
     }
 
-    /// Adds the failures of an index. `at` is the place of the index in the request.
+    /// Adds the failures of an index. `at` is the path of the index in the request.
     pub(crate) fn constrain(&self, constraints: &mut Constraints, at: &str) {
         match self.name {
             Some(name) => constraints.own_name(&format!("{at}.indexName"), name),

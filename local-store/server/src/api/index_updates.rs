@@ -62,7 +62,7 @@ impl<'j> IndexUpdate<'j> {
         }
     }
 
-    /// Adds the failures of an update. `at` is the place of the update in the request.
+    /// Adds the failures of an update. `at` is the path of the update in the request.
     fn constrain(&self, constraints: &mut Constraints, at: &str) {
         match self {
             IndexUpdate::Create(index) => index.constrain(constraints, &format!("{at}.create")),

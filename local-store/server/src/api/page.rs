@@ -96,7 +96,7 @@ impl<'j> PageParameters<'j> {
     }
 
     /// Takes the exclusive start key out of the request and checks its values. Its attributes are
-    /// checked later, because that check needs the table.
+    /// checked later, because that check depends on the table.
     pub(crate) fn take_start_key(&mut self) -> Result<Option<Item>, ApiError> {
         let words = self.operation.words();
         self.start_key.take().transpose().map_err(|wrong| match words {
@@ -310,7 +310,7 @@ async fn read_page(
     store.long_reads().run(read).await
 }
 
-/// Continues a page at a place in its current range, and reads the later ranges.
+/// Continues a page at a position in its current range, and then reads the later ranges.
 fn read_ranges(
     view: &dyn View,
     request: &PageRequest<'_>,

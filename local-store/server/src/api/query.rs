@@ -125,8 +125,8 @@ fn check_some_key_condition(is_given: bool) -> Result<(), ApiError> {
     ))
 }
 
-/// Returns the place of an exclusive start key. DynamoDB first checks its partition key and the
-/// partition key of the conditions, as public recordings show.
+/// Returns the position of an exclusive start key. DynamoDB first checks its partition key and the
+/// partition key of the conditions, as public recordings of its responses show.
 fn place_of(
     key: &Item,
     source: Source<'_>,
@@ -151,7 +151,7 @@ fn place_of(
 }
 
 /// Checks that an exclusive start key is in the range of the Query, and returns it. DynamoDB checks
-/// the conditions from left to right, as public recordings show.
+/// the conditions from left to right, as public recordings of its responses show.
 fn within(key: IndexKey, range: &ItemRange) -> Result<IndexKey, ApiError> {
     let one;
     let (partition, equal, sort) = match range {

@@ -45,8 +45,8 @@ pub async fn serve(bound: BoundListener, store: Store, shutdown: impl Future<Out
     serve_with(bound, store, Access::default(), shutdown).await;
 }
 
-/// Starts the listener. It is not a generic function, so that this crate compiles the service and
-/// dependent crates need not; `Store::open` has the same reason.
+/// Starts the listener. The function is not generic, so that the service is compiled once, in this
+/// crate, and not in each dependent crate.
 fn listen(bound: BoundListener, store: Store, access: Access) -> Listener {
     let settings = Settings::new(access.allowed.clone(), Some(HEAD_TIMEOUT));
     Listener::serve(bound, settings, Routes::new(store, access))

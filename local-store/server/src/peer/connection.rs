@@ -255,9 +255,9 @@ impl PeerLine {
     }
 }
 
-/// Returns how much longer to wait for data; `None` if no data has arrived for too long. The time counts
-/// from the last data or from the oldest unanswered message, whichever is later. Without an unanswered
-/// message, no data is expected, and the connection is kept.
+/// Returns how much longer to wait for data; `None` if no data has arrived for too long. The time
+/// counts from the last data or from the oldest unanswered message, whichever is later. Without an
+/// unanswered message, no data is expected, and the connection stays open.
 fn patience_left(
     silence: Duration,
     heard: Instant,

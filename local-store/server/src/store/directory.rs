@@ -34,8 +34,8 @@ use storage::{self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_
 /// The maximum size of a log segment in bytes. It must exceed the size of the largest entry, but only
 /// slightly, because a process with three nodes has three logs.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
-/// The minimum number of tables (files) that the trees of a process keep open. With fewer open tables, most
-/// reads would have to open a table first.
+/// The minimum number of tables (files) that the trees of a process keep open. With fewer open
+/// tables, most reads would first have to open a table.
 const OPEN_TABLES_MIN: usize = 16;
 /// The number of open files of a node's log. The log has at most 256 MB of segments, some smaller
 /// segments at its beginning, spare segments, the segment that is being created, and a lock.
@@ -283,7 +283,8 @@ pub(crate) fn write_identity(directory: &Path, identity: &Identity) -> io::Resul
 pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<NodeFiles, Problem> {
     let other = |error: &dyn std::fmt::Display| Problem::Other(error.to_string());
     let log_disk: Arc<dyn Disk> = Arc::new(disk.subdirectory("log").map_err(|e| other(&e))?);
-    // A truncation of the log frees two segments. In addition, one spare is kept for the next segment.
+    // A truncation of the log frees two segments. In addition, one spare is reserved for the next
+    // segment.
     let options = Options { segment_bytes: SEGMENT_BYTES, spares_max: 3, ..Options::default() };
     let log = Log::open(log_disk, options)?;
     let node = identity.node;

@@ -5,10 +5,11 @@
 //! Damage is handled like damage that a request finds. Data in the system's page cache is not read from the
 //! disk.
 //!
-//! The thread reads 128 KB at a time, and sleeps between reads to limit its rate. The rate suffices to read
-//! all data in five days, but is at least 1 MB/s and at most 16 MB/s for each node. At 1 MB/s, the thread
-//! uses some 0.1 % of a core. A pass begins a day after the end of the previous pass, and resumes after a
-//! restart. Therefore up to 7 TB for each node are verified at least weekly.
+//! The thread reads 128 KB at a time, and sleeps between reads to limit its rate. The rate suffices
+//! to read all data in five days, but is at least 1 MB/s and at most 16 MB/s for each node. At 1
+//! MB/s, the thread uses about 0.1 % of a core. A pass begins a day after the end of the previous
+//! pass, and resumes after a restart. Therefore up to 7 TB for each node are verified at least
+//! weekly.
 
 use std::fs;
 use std::io;

@@ -343,7 +343,7 @@ async fn states_without_any_log_are_refused() {
             "{error}"
         );
         wait_until_closed(folder.path()).await;
-        // The states are kept, so that an operator can restore the logs from a copy.
+        // The states are not removed, so that an operator can restore the logs from a copy.
         assert!(folder.path().join("node-1/arc-0/state-1/current").exists());
     }
 }

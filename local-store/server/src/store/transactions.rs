@@ -280,7 +280,7 @@ impl Coordinator {
         }
         let (store, home) = (self.store.clone(), self.home);
         tokio::spawn(async move {
-            // If this command fails, recovery by the leader of the home arc retries it.
+            // If this command fails, the leader of the home arc retries it during recovery.
             let settled = Decision { participants: Vec::new(), ..decision };
             let _ = transaction_recovery::carry_out(&store, home, id, &settled).await;
         });

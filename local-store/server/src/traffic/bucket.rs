@@ -40,8 +40,8 @@ impl Bucket {
         Self { rate, level: rate.capacity(), at: now }
     }
 
-    /// Adds the units for the time until `now`. If the rate has changed, the contents are kept, up to
-    /// the new capacity.
+    /// Adds the units for the time until `now`. If the rate has changed, limits the contents to the
+    /// new capacity.
     pub(super) fn refill(&mut self, rate: Rate, now: EpochMillis) {
         let millis = now.since(self.at);
         // Half units per second, multiplied by milliseconds, are thousandths of a half unit.

@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 /// records on disk.
 const ITEMS: usize = 48;
 const ITEM_BYTES: usize = 300_000;
-/// The time-out of every wait in these tests. It is long, because the machine may be busy with other tests.
+/// The time-out of every wait in these tests. It is long, because the computer may be busy with
+/// other tests.
 const LIMIT: Duration = Duration::from_secs(240);
 /// The maximum number of retries of one request. Each pause is four times as long as the previous pause.
 const RETRIES: usize = 5;

@@ -2,13 +2,13 @@
 //! operations have an order in which each of them sees the result of the previous ones.
 //!
 //! The check needs only observations of clients: the item versions that each operation read and
-//! wrote, and the order of each item's versions, from its stream records. They give dependencies
-//! between two operations (Adya, "Weak consistency", 1999): the second read a version that the
-//! first wrote (wr), the second replaced a version that the first wrote (ww), or the second
-//! replaced a version that the first read (rw). Such an order exists exactly if the dependencies
-//! have no cycle. Operations on one item are also linearizable: an operation that ended before
-//! another operation began precedes it (rt). Real time implies no order between operations on
-//! different items.
+//! wrote, and the order of each item's versions, from its stream records. These observations give
+//! dependencies between two operations (Adya, "Weak consistency", 1999): the second read a version
+//! that the first wrote (wr), the second replaced a version that the first wrote (ww), or the
+//! second replaced a version that the first read (rw). Such an order exists exactly if the
+//! dependencies have no cycle. Operations on one item are also linearizable: an operation that
+//! ended before another operation began precedes it (rt). Real time implies no order between
+//! operations on different items.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

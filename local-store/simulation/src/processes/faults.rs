@@ -12,8 +12,8 @@ use super::proxy::LinkState;
 use super::wire::WireEndpoint;
 use crate::request::{Answer, Change, Endpoint, Request};
 
-/// The maximum time until a new leader must exist. On an idle machine it takes less than two seconds. The
-/// maximum is generous, so that a busy machine does not fail the test.
+/// The maximum time until a new leader must exist. On an idle computer an election takes less than
+/// two seconds. The maximum is generous, so that the test does not fail on a busy computer.
 const LEADER_MAX: Duration = Duration::from_secs(15);
 /// The maximum time until a write must be accepted. The store promises five seconds.
 const WRITE_MAX: Duration = Duration::from_secs(20);

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The maximum time until a process must listen. The time is long, because the machine may be busy.
+/// The maximum time until a process must listen. The time is long, because the computer may be
+/// busy.
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// The command line of a process: the binary with its arguments, and the file for its output.

@@ -204,7 +204,7 @@ pub async fn run(settings: &Settings, progress: &dyn Fn()) -> Result<Summary, St
             std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
             let outcome = run_round(settings, &round, &folder, progress).await?;
             if outcome.violations.is_empty() {
-                // The data of a round is kept only if there were violations.
+                // The data of a round is not removed if there were violations.
                 let _ = std::fs::remove_dir_all(&folder);
             }
             summary.add(outcome);

@@ -14,7 +14,7 @@ use crate::disk::Disk;
 /// The number of bytes that are rewritten at a time.
 const REWRITE_BYTES: u64 = 256 * 1024;
 
-/// The findings of [`Log::open`].
+/// The result of the recovery in [`Log::open`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The number of entries in the log.
