@@ -67,13 +67,13 @@ pub struct LegacyCondition {
 /// One action of `AttributeUpdates`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LegacyAction {
-    /// `PUT` sets the attribute to this value.
+    /// `PUT` sets the attribute to the given value.
     Put(AttributeValue),
     /// `ADD` adds a number, the members of a set, or the elements of a list.
     Add(AttributeValue),
     /// `DELETE` removes the attribute.
     Delete,
-    /// `DELETE` removes these members from a set.
+    /// `DELETE` removes the given members from a set.
     DeleteMembers(AttributeValue),
 }
 

@@ -40,7 +40,7 @@ struct State {
     /// clock from falling behind other nodes, or behind the time that it showed before a restart.
     /// The correction decreases if a slow wall clock is set forward.
     learned: i128,
-    /// The wall clock and the monotonic time when they were last compared.
+    /// The readings of the wall clock and of the monotonic clock at their last comparison.
     last: Option<(EpochMillis, u64)>,
     /// Store time while the clock is frozen.
     frozen_at: Option<EpochMillis>,

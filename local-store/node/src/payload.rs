@@ -84,9 +84,9 @@ impl Payload {
         Self { shared: Arc::new(Mutex::new(shared)), ..Self::new(bytes) }
     }
 
-    /// Returns the counted bytes of the entry: the size of its commands without delta encoding.
-    /// They limit the size of the cached result. The value is at least the length of the bytes, and
-    /// at most 4 GiB.
+    /// Returns the counted bytes of the entry: the size of its commands without delta encoding. The
+    /// counted bytes limit the size of the cached result. The value is at least the length of the
+    /// bytes, and at most 4 GiB.
     #[must_use]
     pub fn counts(&self) -> usize {
         self.counts.min(u32::MAX as usize).max(self.bytes.len())
@@ -122,8 +122,8 @@ impl Payload {
         Ok(Arc::new(decode_entry(&self.bytes)?))
     }
 
-    /// Returns the result that a node has computed for the entry at this position, while the entry
-    /// is new.
+    /// Returns the result that a node has computed for the entry at the given position, while the
+    /// entry is new.
     pub(super) fn outcome(&self, place: (ArcId, LogId)) -> Option<Arc<Outcome>> {
         let shared = self.lock();
         shared.outcome.as_ref().filter(|outcome| outcome.place == place).map(Arc::clone)

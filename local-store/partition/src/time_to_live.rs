@@ -50,7 +50,7 @@ fn seconds_of(number: &Number) -> Option<u64> {
     text.split('.').next().and_then(|whole| whole.parse().ok())
 }
 
-/// Returns whether an item with this expiry time is expired at `now`.
+/// Returns whether an item with the given expiry time is expired at `now`.
 pub(crate) fn is_expired(expires_at: u64, now: EpochMillis) -> bool {
     expires_at < now.seconds() && expires_at >= oldest_accepted(now)
 }

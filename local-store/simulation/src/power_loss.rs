@@ -76,7 +76,7 @@ impl Summary {
     }
 }
 
-/// A replica under power cuts, and the state that it must have.
+/// A replica under power cuts, and its expected state.
 struct History {
     random: SplitMix64,
     disk: SimulatedDisk,

@@ -80,9 +80,9 @@ pub enum Start {
     TrimHorizon,
     /// After the newest record.
     Latest,
-    /// At this sequence number.
+    /// At the given sequence number.
     At(String),
-    /// After this sequence number.
+    /// After the given sequence number.
     After(String),
     /// At the position of an iterator of the API.
     Iterator(String),

@@ -49,8 +49,8 @@ const EQUAL_AFTER: Duration = Duration::from_secs(10);
 /// The store time in milliseconds that passes at the end. The time is longer than the retention of stream
 /// records plus the clock skew.
 const DAY_MS: u64 = 25 * 60 * 60 * 1_000;
-/// The maximum number of checks whether the nodes have done all work that is due after a day. The
-/// next constant is the pause between two checks.
+/// The maximum number of checks whether the nodes have done all work that is due after a day.
+/// [`DAY_CHECK_PAUSE`] is the pause between two checks.
 const DAY_CHECKS_MAX: usize = 20;
 const DAY_CHECK_PAUSE: Duration = Duration::from_millis(500);
 /// The maximum clock skew of a node in whole seconds, rounded up.

@@ -267,8 +267,8 @@ impl MemoryView {
         versions.get(seen.checked_sub(1)?)?.value.as_ref()
     }
 
-    /// Returns the first entries of a range, at most [`SCAN_ENTRIES`], and whether these are all
-    /// entries of the range.
+    /// Returns at most [`SCAN_ENTRIES`] entries from the start of a range, and whether the range
+    /// has no further entries.
     fn collect(
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),

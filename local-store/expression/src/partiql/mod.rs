@@ -176,7 +176,7 @@ impl Where {
         Some(Condition::new(Arc::new(either), values))
     }
 
-    /// Returns whether every condition is an equality on one of these attributes.
+    /// Returns whether every condition is an equality on one of the attributes `keys`.
     #[must_use]
     pub fn is_only_of(&self, keys: &[&str]) -> bool {
         let is_key = |test: &Test| {

@@ -58,7 +58,8 @@ const FULL_DISK_RETRY: Duration = Duration::from_millis(500);
 enum QueuedItem {
     Record(log::Entry),
     Done(Completion),
-    /// Truncate the log up to this position, inclusive. The state durably contains these entries.
+    /// Truncate the log up to the given position, inclusive. The state durably contains these
+    /// entries.
     Shorten(u64),
     /// Continue the log in a small file, and remove unused files.
     Shrink,

@@ -33,7 +33,8 @@ pub(super) enum Record {
     Vote(Vote),
     /// Removes all entries from this index (inclusive) to the end.
     Cut(u64),
-    /// Purges the entries up to this position, inclusive. The state durably contains these entries.
+    /// Purges the entries up to the given position, inclusive. The state durably contains these
+    /// entries.
     Purged(LogId),
 }
 

@@ -231,7 +231,7 @@ fn gather(
     let now = clock.now();
     let EncodedEntry { mut bytes, begins_at } = encoder.finish(now)?;
     if bytes.capacity() / 2 > bytes.len() {
-        // The bytes are kept in memory for a while, so unused capacity is freed.
+        // The log caches the bytes, so unused capacity is freed.
         bytes.shrink_to_fit();
     }
     let bytes = Bytes::from(bytes).slice(begins_at..);

@@ -575,7 +575,7 @@ mod tests {
         let is_due = || due.notified().now_or_never().is_some();
         let key = PrimaryKey { partition: KeyValue::S("k".to_owned()), sort: None };
         let item = Item::new().with("p", "k").with("v", "x".repeat(1024 * 1024));
-        // This table does not exist.
+        // The table of this write does not exist.
         let write = Command::Write(Box::new(Write {
             table: TableId(1),
             key,

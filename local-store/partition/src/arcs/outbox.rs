@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::table::index::{IndexKind, IndexStatus, SecondaryIndex};
 use crate::table::placement::{ARCS_MAX, ArcId};
 
-/// The maximum number of changes in one delivery. The next constant limits its bytes,
+/// The maximum number of changes in one delivery. [`DELIVERY_BYTES_MAX`] limits its bytes,
 /// approximately.
 const DELIVERIES_MAX: usize = 500;
 const DELIVERY_BYTES_MAX: usize = 1024 * 1024;

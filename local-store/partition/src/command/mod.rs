@@ -183,7 +183,7 @@ pub struct Prepare {
     pub deciding_arc: ArcId,
     /// The time at which the transaction began, by its coordinator's clock.
     pub began: EpochMillis,
-    /// The operations for this arc.
+    /// The operations on items in the arc that executes the command.
     pub operations: Vec<Write>,
     /// Whether the reply contains the current items.
     pub return_items: bool,
@@ -274,9 +274,9 @@ impl UpdateTable {
 /// A new TTL setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimeToLiveChange {
-    /// Enable TTL, with this attribute as the expiry time.
+    /// Enable TTL, with the given attribute as the expiry time.
     Enable(String),
-    /// Disable TTL, whose attribute is this one.
+    /// Disable TTL. The string is the attribute that TTL uses now.
     Disable(String),
 }
 

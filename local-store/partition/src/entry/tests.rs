@@ -182,7 +182,7 @@ fn an_entry_that_begins_with_a_delta_is_damaged() {
     let (one, two) = (entry(0, vec![commands().remove(0)]), entry(0, commands()));
     let (one, two) = (encode_entry(&one).unwrap(), encode_entry(&two).unwrap());
     let first = one.len() - alone(&commands()[0]);
-    // The number of commands in front of them is right.
+    // The encoded number of commands is correct.
     let alike = [&one[..first - 1], &[1], &two[one.len()..]].concat();
     assert!(decode_entry(&[&alike[..first - 1], &[0]].concat()).is_ok());
     let error = decode_entry(&alike).unwrap_err().to_string();

@@ -35,7 +35,7 @@ const STEP_ITEMS_MAX: u64 = 2000;
 enum CountResult {
     /// There are more items to count.
     More(Split),
-    /// The lower part was counted completely; the upper part begins here.
+    /// The lower part was counted completely. The upper part begins at the given token.
     Whole(Token),
     /// All items have one partition key.
     Indivisible,
@@ -178,9 +178,9 @@ fn count_next(
 
 /// The reason why counting the lower part stopped.
 enum WalkEnd {
-    /// The items below this token have at least half of the bytes.
+    /// The items below the given token have at least half of the bytes.
     Half(Token),
-    /// This step has counted its maximum number of items or bytes.
+    /// The step has counted its maximum number of items or bytes.
     Limit,
     /// All items below the split point are counted or, without a split point, all items of the
     /// partition.

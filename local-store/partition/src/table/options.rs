@@ -83,7 +83,7 @@ pub struct TableOptions {
     pub latest_policy_revision: u64,
     /// Point-in-time recovery, if it is enabled.
     pub recovery: Option<Recovery>,
-    /// The time at which the table was last made on-demand.
+    /// The time of the table's last change to on-demand mode.
     pub on_demand_at: Option<EpochMillis>,
     /// The time at which the table's provisioned throughput was last increased.
     pub increased_at: Option<EpochMillis>,
@@ -146,7 +146,7 @@ pub enum ExpectedPolicy {
     Any,
     /// No policy.
     Absent,
-    /// The policy with this revision.
+    /// The policy with the given revision.
     Revision(u64),
 }
 
@@ -160,7 +160,7 @@ impl TableOptions {
         options
     }
 
-    /// Returns the warm throughput of a table with this billing mode.
+    /// Returns the warm throughput of a table with the given billing mode.
     #[must_use]
     pub fn warm_of_table(&self, billing: Billing) -> Units {
         self.at_least(self.warm, billing, None)

@@ -109,8 +109,8 @@ pub(crate) fn attempt_all(
     Ok(Ok(writes))
 }
 
-/// Returns the result of the transaction with this token, if this arc has applied it and the token
-/// has not expired. Returns `TokenMismatch` if the token belongs to another transaction.
+/// Returns the result of the transaction with the given token, if this arc has applied it and the
+/// token has not expired. Returns `TokenMismatch` if the token belongs to another transaction.
 ///
 /// # Errors
 /// When the storage cannot be read.

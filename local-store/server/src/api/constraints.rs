@@ -248,7 +248,7 @@ impl Constraints {
         }
     }
 
-    /// Adds the failure of a constraint for which this type has no function.
+    /// Adds the failure of a constraint for which `Constraints` has no function.
     pub(crate) fn other(&mut self, at: &str, shown: &dyn Display, constraint: &str) {
         self.fail(Some(shown), &at, constraint);
     }

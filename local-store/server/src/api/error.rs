@@ -49,7 +49,7 @@ impl ApiError {
         }
     }
 
-    /// Creates a `ValidationException` with this message.
+    /// Creates a `ValidationException` with the given message.
     #[must_use]
     pub fn validation(message: impl Into<String>) -> Self {
         Self::new(ErrorType::Validation, message)
@@ -136,7 +136,7 @@ impl ApiError {
         Self::new(ErrorType::ResourceNotFound, text)
     }
 
-    /// Creates a `ResourceNotFoundException` with this message.
+    /// Creates a `ResourceNotFoundException` with the given message.
     #[must_use]
     pub fn resource_missing(message: impl Into<String>) -> Self {
         Self::new(ErrorType::ResourceNotFound, message)
@@ -170,7 +170,7 @@ impl ApiError {
         Self::new(ErrorType::ResourceNotFound, text)
     }
 
-    /// Creates a `ResourceInUseException`: a table with this name exists.
+    /// Creates a `ResourceInUseException`: a table with the given name exists.
     #[must_use]
     pub fn table_exists(name: &str) -> Self {
         Self::new(ErrorType::ResourceInUse, format!("Table already exists: {name}"))
@@ -220,7 +220,8 @@ impl ApiError {
         Self::new(ErrorType::TransactionConflict, "Transaction is ongoing for the item")
     }
 
-    /// Creates a `TransactionInProgressException`: an earlier request with this token is in progress.
+    /// Creates a `TransactionInProgressException`: an earlier request with the same token is in
+    /// progress.
     #[must_use]
     pub fn transaction_in_progress() -> Self {
         Self::new(

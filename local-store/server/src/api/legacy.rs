@@ -62,8 +62,8 @@ const PARTS: &[AttributeType] = &[
 /// The types that `BEGINS_WITH` supports.
 const TEXTS: &[AttributeType] = &[AttributeType::S, AttributeType::B];
 
-/// Returns the operator with this name, its minimum and maximum number of values, inclusive, and the types of
-/// these values.
+/// Returns the operator with the given name, its minimum and maximum number of values, inclusive,
+/// and the types of these values.
 fn operator(name: &str) -> Option<(LegacyOperator, usize, usize, &'static [AttributeType])> {
     let any = &AttributeType::ALL;
     Some(match name {
@@ -242,7 +242,7 @@ impl<'j> ConditionsParameters<'j> {
     }
 }
 
-/// Checks the number of `KeyConditions` for a key with this number of attributes.
+/// Checks the number of `KeyConditions` for a key with the given number of attributes.
 pub(crate) fn check_key_conditions(
     conditions: usize,
     key_attributes: usize,

@@ -94,7 +94,8 @@ pub(super) async fn query(store: &Store, parameters: Parameters<'_>) -> Result<S
     answer_page(store, &*store.view(), &request).await
 }
 
-/// Checks that no expression uses a key attribute where this is not allowed.
+/// Checks that no expression uses a key attribute in a position in which key attributes are not
+/// allowed.
 fn check_paths(
     projection: Option<&Projection>,
     filter: Option<&Condition>,

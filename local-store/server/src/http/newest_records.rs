@@ -94,7 +94,8 @@ fn read_request(body: &[u8]) -> Result<Wanted, String> {
 }
 
 impl Wanted {
-    /// Reads each shard backwards, beginning with the newest shards, and keeps the newest records.
+    /// Reads each shard backwards, beginning with the newest shards, and returns the newest
+    /// records.
     fn find<'s>(
         &self,
         view: &dyn View,

@@ -57,7 +57,7 @@ pub(super) async fn stop_on_error<'n, T>(
     result
 }
 
-/// Does the work of [`start`]. Adds each node to `nodes` when it is started.
+/// Starts or creates the nodes for [`start`]. Adds each node to `nodes` when the node is started.
 async fn start_nodes(
     data: &Path,
     replicas: u64,

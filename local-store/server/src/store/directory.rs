@@ -34,7 +34,7 @@ use storage::{self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_
 /// The maximum size of a log segment in bytes. It must exceed the size of the largest entry, but only
 /// slightly, because a process with three nodes has three logs.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
-/// The minimum number of tables (files) that the trees of a process keep open. With fewer open
+/// The minimum number of tables (files) that the trees of a process have open. With fewer open
 /// tables, most reads would first have to open a table.
 const OPEN_TABLES_MIN: usize = 16;
 /// The number of open files of a node's log. The log has at most 256 MB of segments, some smaller
@@ -75,7 +75,7 @@ impl Host {
         if self.has_peers { Damage::of_one_among_peers() } else { Damage::of_only_node() }
     }
 
-    /// Returns the cache of all states in a ring of this number of arcs.
+    /// Returns the cache of all states in a ring of the given number of arcs.
     fn cache(&self, arcs: u32) -> &BlockCache {
         let trees = self.nodes.saturating_mul(arcs.into());
         self.cache.get_or_init(|| {
@@ -220,8 +220,9 @@ impl From<storage::Error> for Problem {
     }
 }
 
-/// Returns the maximum number of tables that the trees of a process keep open: the file budget minus the
-/// files of the logs and the other files of the trees. A tree that needs more open tables waits.
+/// Returns the maximum number of tables that the trees of a process have open: the file budget
+/// minus the files of the logs and the other files of the trees. A tree that needs more open tables
+/// waits.
 fn open_tables_max(files_max: usize, nodes: u64, trees: u64) -> usize {
     let files = |number: u64, each: usize| {
         usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(each)

@@ -33,8 +33,8 @@ const PASS: Duration = Duration::from_secs(5 * 24 * 60 * 60);
 /// The time from the end of one pass to the beginning of the next.
 const PASS_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 const MEBIBYTE: u64 = 1024 * 1024;
-/// The minimum rate in bytes per second. The cost of this rate is too small to measure. The next constant
-/// is the maximum rate.
+/// The minimum rate in bytes per second. The cost of this rate is too small to measure.
+/// [`RATE_MAX`] is the maximum rate.
 const RATE_MIN: u64 = MEBIBYTE;
 const RATE_MAX: u64 = 16 * MEBIBYTE;
 /// The number of bytes of the log that are read at a time. It is small, because a read of the log blocks

@@ -443,7 +443,7 @@ async fn no_new_store_is_created_next_to_a_damaged_one() {
         drop(store);
         wait_until_closed(folder.path()).await;
         (1..=replicas).for_each(|slot| damage(folder.path(), slot));
-        // The second attempt fails in the same way.
+        // The second attempt to open the store fails with the same error.
         for _ in 0..2 {
             let refused = Store::open(config(), Box::new(|_| {})).await;
             let error = refused.err().unwrap().to_string();

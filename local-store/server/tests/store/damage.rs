@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// The number of items. The next constant is their size in bytes. A state keeps at most 16 MB in memory, and
-/// each item counts twice because of its stream record. Therefore each state has a table and a file of stream
-/// records on disk.
+/// The number of items. [`ITEM_BYTES`] is their size in bytes. A state keeps at most 16 MB in
+/// memory, and each item counts twice because of its stream record. Therefore each state has a
+/// table and a file of stream records on disk.
 const ITEMS: usize = 48;
 const ITEM_BYTES: usize = 300_000;
 /// The time-out of every wait in these tests. It is long, because the computer may be busy with

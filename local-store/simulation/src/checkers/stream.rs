@@ -26,7 +26,7 @@ pub struct ShardRecords {
 /// The known facts that the stream is checked against.
 #[derive(Debug)]
 pub struct Facts<'a> {
-    /// Every write that stores something, by its number.
+    /// Every write that stores an item: by the id of the write, its key and its outcome.
     pub writes: &'a BTreeMap<u64, (String, WriteOutcome)>,
     /// Every delete that a client requested, by key.
     pub deletes: &'a BTreeMap<String, Vec<(WriteOutcome, State)>>,

@@ -1,9 +1,9 @@
 //! Damage of a file of a node that is down, like a disk that flips a bit, and reads that find the
 //! damage.
 //!
-//! The clients of the checkers write so little data that a node keeps it in memory. Therefore the
-//! store gets a second table, whose large items are in files of every node. Each read of this table
-//! is checked.
+//! The clients of the checkers write so little data that a node writes none of it to files.
+//! Therefore the store gets a second table, whose large items are in files of every node. Each read
+//! of this table is checked.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -20,8 +20,8 @@ use super::wire::WireEndpoint;
 
 /// The name of the table with large items.
 const LARGE: &str = "large";
-/// The number of the table's items for each arc. The next constant is their size in bytes. A state
-/// keeps 16 MB in memory, and each item counts twice because of its stream record.
+/// The number of the table's items for each arc. [`ITEM_BYTES`] is their size in bytes. A state has
+/// up to 16 MB in memory, and each item counts twice because of its stream record.
 const ITEMS_PER_ARC: usize = 40;
 const ITEM_BYTES: usize = 300_000;
 /// The maximum number of times that a write is sent.

@@ -31,7 +31,7 @@ pub enum Fault {
     CutOff,
     /// `kill -9` of one process, and the loss of its disk.
     Wipe,
-    /// `kill -9` of one process, and one bit that flips in a file of its node.
+    /// `kill -9` of one process, and a flipped bit in a file of its node.
     Damage(Files),
 }
 

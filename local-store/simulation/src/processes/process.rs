@@ -133,7 +133,7 @@ pub fn find_binary(named: Option<PathBuf>) -> Result<PathBuf, String> {
     ))
 }
 
-/// Returns the file for the output of the process with this name.
+/// Returns the file for the output of the process with the given name.
 #[must_use]
 pub fn log_file(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.log"))

@@ -40,8 +40,8 @@ const PAUSE_MS: u64 = 12;
 const EXPIRY_MS: u64 = 12_000;
 /// The time to wait until the last expired items are deleted.
 const EXPIRY_WAIT: Duration = Duration::from_secs(3);
-/// The maximum number of checks whether an index matches the table. The next constant is the pause between
-/// two checks.
+/// The maximum number of checks whether an index matches the table. [`INDEX_CHECK_PAUSE`] is the
+/// pause between two checks.
 const INDEX_CHECKS_MAX: usize = 100;
 const INDEX_CHECK_PAUSE: Duration = Duration::from_millis(100);
 /// The number of times that a table may change while it is read. A change means that recovery has
@@ -63,7 +63,7 @@ pub struct Counts {
     pub cut_off: usize,
     /// `kill -9` of one process, and the loss of its disk.
     pub wipe: usize,
-    /// `kill -9` of one process, and one bit that flips in a file of its node.
+    /// `kill -9` of one process, and a flipped bit in a file of its node.
     pub damage: usize,
 }
 

@@ -35,13 +35,14 @@ pub struct WireEndpoint {
 }
 
 impl WireEndpoint {
-    /// Creates an endpoint that uses these nodes.
+    /// Creates an endpoint that sends requests to the nodes at `addresses`.
     #[must_use]
     pub fn new(addresses: &Addresses, seed: u64) -> Self {
         Self::without(addresses, seed, None)
     }
 
-    /// Creates an endpoint that uses these nodes except one.
+    /// Creates an endpoint that sends requests to the nodes at `addresses`, except the process
+    /// `without`.
     #[must_use]
     pub fn without(addresses: &Addresses, seed: u64, without: Option<usize>) -> Self {
         let dice = Arc::new(Mutex::new(SplitMix64::new(seed)));

@@ -30,7 +30,7 @@ pub enum Error {
         /// The index that the first entry has instead.
         found: u64,
     },
-    /// The log does not contain these entries.
+    /// The log does not contain all requested entries.
     #[error(
         "the log has the entries from=`{first}` to=`{next}` (exclusive), but the request was for from=`{from}` to=`{to}`"
     )]

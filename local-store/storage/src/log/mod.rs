@@ -354,7 +354,7 @@ impl Log {
         result
     }
 
-    /// Returns how many of these entries fit into the last segment.
+    /// Returns how many of `entries` fit into the last segment.
     fn count_fitting(&self, entries: &[Entry]) -> usize {
         let mut free_bytes = self.segments.last().map_or(0, Segment::free_bytes);
         let fits = |entry: &&Entry| {
@@ -365,8 +365,8 @@ impl Log {
         entries.iter().take_while(fits).count()
     }
 
-    /// Creates the files that these entries will need, so that a full disk is detected before any
-    /// entry is written. If one file suffices, all entries fit into it; otherwise each file has the
+    /// Creates the files that `entries` require, so that a full disk is detected before any entry
+    /// is written. If one file suffices, all entries fit into it; otherwise each file has the
     /// maximum size.
     fn reserve(&mut self, entries: &[Entry]) -> Result<(), Error> {
         let rest = entries.get(self.count_fitting(entries)..).unwrap_or_default();

@@ -229,7 +229,7 @@ impl Log {
     }
 }
 
-/// Rewrites the records from this offset on with the same bytes, and syncs them.
+/// Rewrites the records from the given offset on with the same bytes, and syncs them.
 ///
 /// The records may have been read from the page cache. After a failed sync, the page cache can
 /// contain bytes that are not on the disk and that no later sync would write. Rewriting marks these

@@ -320,7 +320,7 @@ fn put(name: u8, group: Option<u8>) -> Write {
     }
 }
 
-/// Returns names in at least two arcs.
+/// Returns the names of items in at least two different arcs.
 fn names_apart(ring: &Ring) -> Vec<u8> {
     let mut by_arc: BTreeMap<ArcId, u8> = BTreeMap::new();
     for name in 0..60 {

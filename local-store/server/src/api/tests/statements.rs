@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns all results of a statement, read in pages of this size.
+/// Returns all results of a statement, read in pages of the given size.
 async fn pages_of(store: &Store, statement: &str, limit: usize) -> Vec<String> {
     let (mut found, mut token) = (Vec::new(), None);
     // More than 100 pages would be a bug.

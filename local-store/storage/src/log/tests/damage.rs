@@ -12,7 +12,7 @@ fn damaged_log() -> (SimulatedDisk, Vec<String>, Vec<Entry>) {
     log.append(&all).unwrap();
     log.sync().unwrap();
     for index in [57, 59, 61] {
-        // The sizes of these payloads need padding.
+        // Payloads of 61 and 3 bytes require padding.
         let group = [entry(index, 61), entry(index + 1, 3)];
         log.append(&group).unwrap();
         log.sync().unwrap();

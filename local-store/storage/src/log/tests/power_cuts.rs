@@ -63,7 +63,7 @@ impl Model {
         group
     }
 
-    /// Compares a log that was just opened, and adopts its content.
+    /// Compares a log that was just opened with the model, and adopts the log's content.
     fn check(&mut self, log: &Log) -> Result<(), TestCaseError> {
         let (first, next) = (log.first_index(), log.next_index());
         let restarted = self.restart == Some(first) && next == first;

@@ -21,7 +21,7 @@ fn record_offset(index: u64) -> usize {
     DATA_OFFSET as usize + 144 * (index as usize - 1)
 }
 
-/// Overwrites these bytes with zeros, like sectors that were never written.
+/// Overwrites the bytes `from..to` with zeros, like sectors that were never written.
 fn blank(disk: &SimulatedDisk, name: &str, from: usize, to: usize) -> bool {
     let bytes = contents(disk, name)[from..to].to_vec();
     disk.corrupt(name, from, &bytes);
