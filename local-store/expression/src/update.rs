@@ -1,7 +1,7 @@
 //! Updates: the application of an update expression to an item.
 //!
-//! Every value is read from the old item, and every list index is a position in the old list. The
-//! server uses [`Update::touched`] to reject updates of key attributes.
+//! Every value is read from the item before the update, and every list index is a position in the
+//! list before the update. The server uses [`Update::touched`] to reject updates of key attributes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

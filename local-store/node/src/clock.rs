@@ -218,9 +218,8 @@ impl State {
         }
     }
 
-    /// Advances the clock. If the clock is stopped because of skew, it stays stopped for as long as
-    /// without the advance: the skew is not an operator's change, and ends when the wall clock is
-    /// corrected.
+    /// Advances the clock. An advance does not shorten a stop because of skew: the skew is not an
+    /// operator's change, and ends when the wall clock is corrected.
     fn advance(&mut self, wall: EpochMillis, millis: u64) {
         let shown = self.now(wall).plus(millis);
         match self.frozen_at {

@@ -205,8 +205,8 @@ impl Lull {
         Self { last_log: None, since: Instant::now(), is_done: false }
     }
 
-    /// Frees disk space once the replica has had no new entries for a while: persists the state,
-    /// purges log entries that no peer needs, and merges the files of the state.
+    /// Frees disk space once the replica has had no new entries for the time `quiet`: persists the
+    /// state, purges log entries that no peer needs, and merges the files of the state.
     async fn check(&mut self, maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>> {
         let Maintenance { raft, log, state, quiet, .. } = maintenance;
         maintenance.purge().await?;

@@ -18,7 +18,8 @@ use crate::processes::rounds::{self, Counts};
 use crate::run::run;
 use crate::world::plan::Plan;
 
-/// Run the store's own code in a seeded world of faults, and check what its clients saw
+/// Run the store's own code in a simulated world with seeded faults, and check the answers that
+/// clients got
 #[derive(Debug, Parser)]
 #[command(
     name = "simulation",

@@ -205,7 +205,7 @@ impl History {
         for (index, entry) in missing.filter(|(index, _)| *index > applied && *index <= found) {
             apply(reference, storage, index, entry)?;
         }
-        // Recovery has made the recovered entries durable, so no later cut may lose them.
+        // Recovery has made the recovered entries durable, so later power cuts must not lose them.
         self.acknowledged = found;
         if dump(&*self.storage.view())? != dump(&*storage.view())? {
             return Err(format!("the state after {found} entries differs from the expected state"));
@@ -277,8 +277,8 @@ pub fn check_seed(seed: u64) -> Option<String> {
     run_seed(seed, IMAGES_PER_SEED, &mut Summary::default()).err()
 }
 
-/// Opens this many images, on all processors, and calls `progress` with the numbers of opened
-/// images and failed histories.
+/// Opens `images` images, on all processors, and calls `progress` with the numbers of opened images
+/// and failed histories.
 #[must_use]
 pub fn run_all(first: u64, images: u64, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Summary {
     let begun = Instant::now();

@@ -93,7 +93,8 @@ pub enum Start {
 pub enum Request {
     /// Changes one item; the answer has the item before and after.
     Write(Write),
-    /// Changes several items atomically. A token makes it idempotent for ten minutes.
+    /// Changes several items atomically. With a token, the transaction is idempotent for ten
+    /// minutes.
     Transact(Option<String>, Vec<Write>),
     /// Adds the same number to several items. Each item is changed only if its number equals the
     /// expected number. Each write succeeds or fails independently, like the statements of
@@ -182,6 +183,6 @@ pub trait Endpoint: Clone + Send + Sync + 'static {
     /// Sends a request, and waits for the answer or for a time-out.
     fn call(&self, request: Request) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// Returns the store time in epoch seconds, as an external observer sees it.
+    /// Returns the store time in epoch seconds, without the clock skew of any node.
     fn now_seconds(&self) -> u64;
 }

@@ -321,7 +321,7 @@ fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
         if round % 10 == 3 {
             storage.persist().unwrap();
         }
-        // Some views are closed, in a different order from the one in which they were opened.
+        // Closes some views, in another order than the order in which they were opened.
         if views.len() > 4 {
             views.remove(usize::from(round) % views.len());
         }
@@ -449,7 +449,7 @@ fn files_that_are_missing_or_empty_are_damage() {
         assert!(names.iter().any(|name| name.starts_with(folder)), "{names:?}");
     }
     assert!(names.contains(&"current".into()), "{names:?}");
-    // A replaced version file may remain for a while, and is ignored.
+    // A replaced version file may still exist, and is ignored.
     let is_version = |name: &Path| name.to_str().is_some_and(|name| name.starts_with('v'));
     let newest = names.iter().filter(|name| is_version(name)).max();
     let counts = |name: &Path| !is_version(name) || newest.is_some_and(|newest| newest == name);

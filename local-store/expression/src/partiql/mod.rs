@@ -200,7 +200,7 @@ impl Where {
         self
     }
 
-    /// Returns every value that the conditions require an attribute to be equal to.
+    /// Returns the values to which the conditions require an attribute to be equal.
     pub fn equal_to<'a>(
         &'a self,
         attribute: &'a str,

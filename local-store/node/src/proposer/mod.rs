@@ -183,7 +183,8 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
             drop(permit);
             distribute(result, &entry, waiters);
         });
-        // Proposing fails only if the node has stopped. Dropping the waiters reports that.
+        // Proposing fails only if the node has stopped. Dropping the waiters reports this to the
+        // requests.
         if raft.client_write_ff(payload, Some(answer)).await.is_err() {
             tracing::debug!("dropped a proposal because the node had stopped");
         }

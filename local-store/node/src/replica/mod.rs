@@ -56,8 +56,8 @@ const CHANGED_PART: usize = 4;
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The interval of entries that each node of a process applies itself, to compare its result with
-/// the shared result. This detects diverged states soon, at a sixteenth of the cost of applying all
-/// entries.
+/// the shared result. This detects diverged states within 16 entries, at a sixteenth of the cost of
+/// applying all entries.
 pub(super) const COMPARED_EVERY: u64 = 16;
 
 /// The state that readers see. It never contains only a part of an entry.
@@ -203,7 +203,8 @@ impl Replica {
         self.applied
     }
 
-    /// Returns a shared handle on the index of the last entry that is not recent.
+    /// Returns a shared handle on the index of the last entry that is not a recent entry (see
+    /// `recent_entries`).
     pub(super) fn before_recent(&self) -> RecentBoundary {
         self.recent.before()
     }
@@ -470,9 +471,9 @@ fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::
 }
 
 /// Rejects a state that lacks entries which the log has purged, because this node cannot restore
-/// them. A state that is ahead of the log is accepted. A crash can cause it after a received
-/// snapshot became the state, but before the log was purged. A crash can also cause it after this
-/// node applied an entry that only a majority of other nodes had synced.
+/// them. A state that is ahead of the log is accepted. It occurs after a crash between the adoption
+/// of a received snapshot and the purge of the log. It also occurs after a crash of a node that had
+/// applied an entry which only a majority of other nodes had synced.
 ///
 /// # Errors
 /// The range of missing entries, or a failed read of the state.

@@ -181,7 +181,8 @@ fn expiry(number: u8) -> u64 {
     START / 1000 + u64::from(number)
 }
 
-/// Returns commands of every kind that has work to do, and commands that create this work.
+/// Returns commands of every kind that has an effect in the history, and the commands that create
+/// their work.
 fn history_commands() -> Vec<Command> {
     let began = EpochMillis(START + 1_000_000_000);
     let (id, deciding_arc) = (TransactionId(7), ArcId::FIRST);

@@ -44,9 +44,9 @@ fn is_old(began: EpochMillis, now: EpochMillis) -> bool {
     now.since(began) > TRANSACTION_LIFE_MS
 }
 
-/// Checks the operations of a transaction and locks their items. If an operation fails or an item
-/// is locked already, replies with the reason. A repeated command finds the locks of the first
-/// command and replies with a conflict.
+/// Prepares a transaction in this arc: checks its operations and locks their items. If an operation
+/// fails or an item is locked already, replies with the reason. A repeated command finds the locks
+/// of the first command and replies with a conflict.
 pub(crate) fn prepare(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,

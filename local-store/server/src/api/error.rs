@@ -402,7 +402,8 @@ impl ApiError {
             json::write_item(&mut body, item);
         }
         if let Some(Throttling { reason, resource }) = self.throttling.as_deref() {
-            // The two throttling errors also spell their members differently (AWS API reference).
+            // The two throttling errors also differ in the spelling of their members (AWS API
+            // reference).
             let is_provisioned = self.error_type == ErrorType::ProvisionedThroughputExceeded;
             body.push_str(if is_provisioned { ",\"T" } else { ",\"t" });
             body.push_str("hrottlingReasons\":[{");

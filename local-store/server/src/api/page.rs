@@ -160,8 +160,8 @@ struct Progress {
     count: u64,
     scanned: usize,
     bytes: usize,
-    /// The number of bytes of the items that were fetched from the table. They count towards the size
-    /// limit of the page.
+    /// The number of bytes of the items that were fetched from the table. These bytes count towards
+    /// the size limit of the page.
     fetched_bytes: usize,
     /// The capacity that fetching items from the table consumed.
     fetched: Capacity,

@@ -105,7 +105,7 @@ fn check_paths(
     check_filter_leaves_keys(filter, source)
 }
 
-/// Returns the selected range, and the exclusive start key of the page in it.
+/// Returns the range that the Query selects, and the page's exclusive start key in this range.
 fn range_from(
     start_key: Option<&Item>,
     source: Source<'_>,

@@ -18,8 +18,9 @@ const SLOT_MAX: u64 = 255;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "One process per node")]
 pub(super) struct Flags {
-    /// Run only this node of a store with three processes, whose addresses are given with --peer; to
-    /// replace a lost node, restart its process, with an empty directory if necessary
+    /// Run only the node with this number, from 1 to 255, in a store of three processes whose
+    /// addresses --peer specifies; to replace a lost node, restart its process, with an empty
+    /// directory if necessary
     #[arg(long, value_name = "NUMBER", requires = "peer", conflicts_with = "replicas")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=SLOT_MAX))]
     node: Option<u64>,

@@ -474,7 +474,8 @@ impl Log {
 
     fn retire_file(&mut self, name: &str, size_bytes: u64) -> Result<(), Error> {
         let largest = self.options.segment_bytes;
-        // A log whose last segment is smaller does not need a file of the maximum size soon.
+        // The file is reused only if the last segment has the maximum size: a smaller log does not
+        // use a file of this size next.
         let is_large = self.segments.last().is_some_and(|last| last.header.size_bytes == largest);
         if is_large && size_bytes == largest && self.spares.len() < self.options.spares_max {
             let spare = self.next_spare_name();

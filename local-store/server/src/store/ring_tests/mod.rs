@@ -406,7 +406,8 @@ async fn a_read_that_was_released_meanwhile_reports_a_conflict() {
         };
         let mut items = reader_of(&[(first, 0)]).lock().await.unwrap().unwrap();
         if is_given_up {
-            // Releases the read, as the leader of the arc does when it recovers the read.
+            // Releases the locks of the read, as the leader of the arc does when it recovers the
+            // read.
             assert!(reader_of(&[(first, 0)]).release().await.unwrap());
             let two = vec![change(names[0], '-', 1), change(names[1], '+', 1)];
             let two = Transaction { token: None, operations: two };
