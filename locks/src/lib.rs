@@ -47,7 +47,7 @@ fn recover_or_abort<T: ?Sized, G>(poisoned: PoisonError<G>) -> G {
         Location::caller(),
     );
     if ABORTS.load(Ordering::Relaxed) {
-        eprintln!("{message}; the process aborts; restart it");
+        eprintln!("{message}; the process aborts; restart the process");
         process::abort();
     }
     if thread::panicking() {

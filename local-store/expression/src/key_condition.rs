@@ -140,8 +140,8 @@ impl<'text> ParsedKeyExpression<'text> {
     }
 
     /// Checks the rules that do not depend on a key schema. The expression contains only `AND`,
-    /// comparators except `<>`, `BETWEEN` and `begins_with`. It has one condition per attribute and
-    /// no nested paths.
+    /// comparators except `<>`, `BETWEEN` and `begins_with`. The expression has one condition per
+    /// attribute and no nested paths.
     ///
     /// # Errors
     /// The first error that DynamoDB would report, with its message.

@@ -1,5 +1,5 @@
-//! Conditions, updates, key conditions and projections from the legacy parameters. They are
-//! converted to the same types as expressions.
+//! Conditions, updates, key conditions and projections from the legacy parameters. The results have
+//! the same types as parsed expressions.
 //!
 //! The server checks which parameters are allowed, because it has their error messages. A name in a
 //! legacy parameter is always the complete name of a top-level attribute, even if it contains dots

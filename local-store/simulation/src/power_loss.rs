@@ -1,6 +1,6 @@
-//! Tests of power loss. They cut the power at any disk operation, also while a replica recovers
-//! from the previous cut. The log and the state must open again. Their contents must be byte for
-//! byte the result of a prefix of the history, which contains every acknowledged entry.
+//! Tests of power loss. The tests cut the power at any disk operation, also while a replica
+//! recovers from the previous cut. The log and the state must open again. Their contents must be
+//! byte for byte the result of a prefix of the history, which contains every acknowledged entry.
 
 use std::ops::ControlFlow;
 

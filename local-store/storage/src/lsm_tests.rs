@@ -430,8 +430,8 @@ fn bytes_below(path: &Path) -> u64 {
     entries.map(bytes).sum()
 }
 
-/// Goal: a tree with a missing or truncated file cannot be opened. It is mistaken neither for a new
-/// tree nor for a failing disk.
+/// Goal: a tree with a missing or truncated file cannot be opened. The error reports damage:
+/// neither a new tree nor a failing disk.
 #[test]
 fn files_that_are_missing_or_empty_are_damage() {
     let folder = tempfile::tempdir().unwrap();

@@ -20,9 +20,9 @@ use super::parameters::Parameters;
 use super::table_options::{Subject, ThroughputOptions};
 use super::table_settings::check_units;
 
-/// The maximum number of indexes in a list that are checked. It bounds the work, because each index
-/// is compared with all earlier indexes. It is larger than the limit of a table, so that an error in
-/// an index is reported before the error about the number of indexes.
+/// The maximum number of indexes in a list that are checked. This maximum bounds the work, because
+/// each index is compared with all earlier indexes. The maximum is larger than the limit of a
+/// table, so that an error in an index is reported before the error about the number of indexes.
 const INDEXES_CHECKED_MAX: usize = 100;
 
 /// One index, as it was sent.

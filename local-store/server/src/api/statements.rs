@@ -205,8 +205,8 @@ impl StatementWrite {
                 let is_part = returning.is_some_and(|returning| !returning.all);
                 let changed = is_part.then(|| update.clone());
                 let action = WriteAction::Update(update);
-                // `condition` includes the conditions on the key. It is false for an item that does
-                // not exist, so the update creates no item.
+                // `condition` includes the conditions on the key. The condition is false for an
+                // item that does not exist, so the update creates no item.
                 let condition = condition.into_condition();
                 let mut write = write_of(&table, key, action, condition, return_on_failure);
                 write.return_old = returning.is_some_and(|returning| !returning.new);

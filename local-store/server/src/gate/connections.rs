@@ -95,8 +95,8 @@ impl Connections {
         Some(Place { connections: Arc::clone(self), number, progress, _permit: permit })
     }
 
-    /// Reserves up to `count` permits until the returned value is dropped. They are for connections
-    /// that hold no permit of the budget because they have their own limit.
+    /// Reserves up to `count` permits until the returned value is dropped. The reserved permits
+    /// account for connections that have their own limit and therefore acquire no permit.
     #[must_use]
     pub fn set_apart(&self, count: usize) -> Option<OwnedSemaphorePermit> {
         let count = count.min(self.places.available_permits());

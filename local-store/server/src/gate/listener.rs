@@ -62,7 +62,7 @@ impl Listener {
     }
 
     /// Stops accepting connections, and waits at most `grace` for running requests. Then closes the
-    /// remaining connections. Returns false if connections remained.
+    /// remaining connections. Returns false if any connection was still open after `grace`.
     pub async fn shutdown(mut self, grace: Duration) -> bool {
         self.stop.send_replace(true);
         // Dropping `self` closes the remaining connections.

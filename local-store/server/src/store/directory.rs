@@ -354,8 +354,8 @@ pub(crate) fn list_damaged(data: &Path, slot: u64) -> Vec<String> {
     found
 }
 
-/// The maximum number of directories of a slot that are set aside while the store runs. Otherwise a faulty
-/// disk that damages directories repeatedly would fill up.
+/// The maximum number of directories of a slot that are set aside while the store runs. Without
+/// this limit, a faulty disk that damages directories repeatedly would fill up.
 const SET_ASIDE_MAX: usize = 3;
 
 /// Checks that another directory of a slot may be set aside while the store runs.

@@ -140,8 +140,8 @@ async fn an_interrupted_creation_of_the_cluster_is_completed() {
     assert_eq!(nodes, [1, 2, 3].map(|slot| node_id(slot, 0)));
 }
 
-/// Goal: concurrent updates whose total size exceeds a log record are executed. They must not be combined in
-/// one entry.
+/// Goal: concurrent updates whose total size exceeds a log record are executed. The updates must
+/// not be combined in one entry.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_concurrent_updates_are_all_executed() {
     let folder = tempfile::tempdir().unwrap();

@@ -52,7 +52,7 @@ impl Bucket {
     }
 
     /// Returns whether the bucket has enough units for a request. A full bucket is enough for any
-    /// request. Otherwise a request that needs more than the capacity could never succeed.
+    /// request, so that a request of more units than the capacity can succeed.
     pub(super) fn has(&self, halves: u64) -> bool {
         let wanted = signed(halves.saturating_mul(THOUSAND));
         self.level >= wanted.min(self.rate.capacity())

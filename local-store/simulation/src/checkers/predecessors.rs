@@ -2,8 +2,8 @@
 //! reappear after they were replaced, and lost acknowledged writes.
 //!
 //! The checks rely on two facts: each value is stored by only one operation, and each completed
-//! operation returns the value that it found. They find most defects and describe them directly.
-//! `linearizability` finds the remaining defects with a search.
+//! operation returns the value that it found. The checks find most defects and describe them
+//! directly. `linearizability` finds the remaining defects with a search.
 
 use std::collections::BTreeMap;
 

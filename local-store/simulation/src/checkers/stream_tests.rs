@@ -1,4 +1,5 @@
-//! Tests of the stream's checker. It must accept a correct stream, and report each planted defect.
+//! Tests of the stream's checker. The checker must accept a correct stream, and report each planted
+//! defect.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +41,7 @@ fn shard(id: &str, parent: Option<&str>, first: u64, last: Option<u64>) -> Shard
     }
 }
 
-/// The input of one check. It is correct until a test plants a defect.
+/// The input of one check. The input is correct until a test plants a defect.
 struct Case {
     shards: Vec<ShardRecords>,
     writes: BTreeMap<u64, (String, WriteOutcome)>,

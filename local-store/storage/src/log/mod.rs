@@ -69,8 +69,8 @@ use partition::mutation::{self, Mutation};
 use self::segment::{DATA_OFFSET, Segment};
 use crate::disk::{Disk, ErrorKind};
 
-/// The maximum size of a payload in bytes, for any segment size. It limits the memory of a reader,
-/// and no node writes larger payloads.
+/// The maximum size of a payload in bytes, for any segment size. The maximum limits the memory of a
+/// reader, and no node writes larger payloads.
 pub const PAYLOAD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Bytes that a segment with a single record needs in addition to the payload.

@@ -62,8 +62,8 @@ fn a_torn_group_is_cut_at_its_first_missing_record() {
                 Discarded { file: name, offset: record_offset(torn) as u64, index: torn };
             assert_eq!(log.recovery().discarded, visible.then_some(discarded));
 
-            // New entries have the same size as the old entries. They must not make later old
-            // entries readable.
+            // New entries have the same size as the old entries. The new entries must not make
+            // later old entries readable.
             let other = Entry { term: 50, ..entry(torn, 100) };
             log.append(std::slice::from_ref(&other)).unwrap();
             log.sync().unwrap();
