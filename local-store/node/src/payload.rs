@@ -145,7 +145,8 @@ impl Payload {
         self.shared.lock()
     }
 
-    /// Drops the decoded commands and the result. Called when the entry is old.
+    /// Drops the decoded commands and the result. Called when newer entries have replaced the entry
+    /// in the cache.
     pub fn forget_decoded(&self) {
         let mut shared = self.lock();
         let old = Shared { decoded: DecodedEntry::Released, outcome: None };

@@ -143,7 +143,8 @@ pub enum Answer {
     Written {
         /// The item before the write; `None` if it did not exist.
         old: Option<Item>,
-        /// The item after the write; `None` if it does not exist, or after a put, which does not return it.
+        /// The item after the write; `None` if the item does not exist, or after a put, whose
+        /// answer does not contain the item.
         new: Option<Item>,
     },
     /// The condition did not hold for this item.

@@ -82,7 +82,7 @@ impl IndexStatus {
 /// A secondary index of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecondaryIndex {
-    /// The index's id in its table. An index that is deleted and recreated has a new id.
+    /// The index's id, unique in its table. An index that is deleted and recreated has a new id.
     pub number: IndexNumber,
     /// The index's definition.
     pub definition: IndexDefinition,

@@ -70,8 +70,8 @@ impl Store {
     }
 }
 
-/// Runs work in a task, which continues even if the caller drops the future. Otherwise items could stay
-/// locked.
+/// Runs work in a task, which continues even if the caller drops the future. If the work ended
+/// early, items could stay locked.
 async fn to_its_end<T: Send + 'static>(
     store: &Store,
     work: impl Future<Output = T> + Send + 'static,

@@ -47,10 +47,10 @@ pub fn check(
     for (key, item) in table {
         match (left.get(key), removed.get(key.as_str())) {
             (None, None) => {
-                wrong.push(format!("{key}: the item was removed without a stream record"))
+                wrong.push(format!("{key}: the item was removed without a stream record"));
             }
             (Some(_), Some(_)) => {
-                wrong.push(format!("{key}: the stream removes the item, but it exists"))
+                wrong.push(format!("{key}: the stream removes the item, but it exists"));
             }
             (Some(now), None) if now != item => {
                 wrong.push(format!("{key}: the item changed without a stream record"));

@@ -214,7 +214,7 @@ impl WireEndpoint {
     /// Returns an iterator at a position in a shard.
     ///
     /// # Errors
-    /// The errors of any request.
+    /// When the request fails: see [`Failure`].
     pub async fn iterator(&self, shard: &str, start: &Start) -> Result<String, Failure> {
         let (kind, number) = match start {
             Start::TrimHorizon => ("TRIM_HORIZON", None),
@@ -237,7 +237,7 @@ impl WireEndpoint {
     /// be idle.
     ///
     /// # Errors
-    /// The errors of any request.
+    /// When the request fails: see [`Failure`].
     pub async fn scan(&self, index: Option<&str>) -> Result<Vec<Item>, Failure> {
         let mut request = json!({"TableName": TABLE, "ConsistentRead": index.is_none()});
         if let (Some(index), Some(members)) = (index, request.as_object_mut()) {
