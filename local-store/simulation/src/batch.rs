@@ -34,7 +34,7 @@ pub struct Batch {
 pub struct Summary {
     /// The number of runs that completed.
     pub runs: u64,
-    /// The outcomes of the first [`FAILURES_KEPT`] runs with a violation, in seed order.
+    /// The outcomes of the first `FAILURES_KEPT` runs with a violation, in seed order.
     pub failures: Vec<Outcome>,
     /// The number of runs with a violation.
     pub failed: u64,
