@@ -17,8 +17,8 @@ use std::{process, thread};
 /// Whether acquiring a poisoned lock aborts the process. If false, it panics.
 static ABORTS: AtomicBool = AtomicBool::new(false);
 
-/// Sets this process to abort when it acquires a poisoned lock. A program that serves or stores
-/// data calls this function first.
+/// Sets this process to abort when it acquires a poisoned lock. Call this function at the start of
+/// a program that serves or stores data.
 pub fn abort_when_poisoned() {
     ABORTS.store(true, Ordering::Relaxed);
 }
@@ -47,7 +47,7 @@ fn recover_or_abort<T: ?Sized, G>(poisoned: PoisonError<G>) -> G {
         Location::caller(),
     );
     if ABORTS.load(Ordering::Relaxed) {
-        eprintln!("{message}; the process aborts; restart it");
+        eprintln!("{message}; the process aborts; restart the process");
         process::abort();
     }
     if thread::panicking() {

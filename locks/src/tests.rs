@@ -95,5 +95,5 @@ fn a_poisoned_lock_aborts_a_process_that_asked_for_it() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{told}");
     assert!(told.contains("the lock of `locks::tests::Half`"), "{told}");
-    assert!(told.contains("the process aborts; restart it"), "{told}");
+    assert!(told.contains("the process aborts; restart the process"), "{told}");
 }

@@ -51,7 +51,7 @@ pub(crate) fn unknown_function(kind: ExpressionKind, name: &str) -> ExpressionEr
 }
 
 /// Returns the error of an expression with too many operators. DynamoDB stops counting at the first
-/// operator beyond the maximum, so its message always names the same number.
+/// operator beyond the maximum, so its message always reports the same count.
 pub(crate) fn too_many_operators(kind: ExpressionKind) -> ExpressionError {
     kind.invalid(format_args!(
         "The expression contains too many operators; operator count: {}",

@@ -108,7 +108,7 @@ pub(crate) enum Range {
 }
 
 impl Range {
-    /// Returns the values that a key is compared with.
+    /// Returns the values with which the clause compares its attribute.
     pub(crate) fn values(&self) -> [Option<&AttributeValue>; 2] {
         match self {
             Self::Compare(_, value) | Self::BeginsWith(value) => [Some(value), None],
@@ -139,9 +139,9 @@ impl<'text> ParsedKeyExpression<'text> {
         Ok(Self(node))
     }
 
-    /// Checks the rules that need no key schema. The expression contains only `AND`, comparators
-    /// except `<>`, `BETWEEN` and `begins_with`. It has one condition per attribute and no nested
-    /// paths.
+    /// Checks the rules that do not depend on a key schema. The expression contains only `AND`,
+    /// comparators except `<>`, `BETWEEN` and `begins_with`. The expression has one condition per
+    /// attribute and no nested paths.
     ///
     /// # Errors
     /// The first error that DynamoDB would report, with its message.

@@ -1,5 +1,5 @@
-//! Conditions, updates, key conditions and projections from the legacy parameters. They are
-//! converted to the same types as expressions.
+//! Conditions, updates, key conditions and projections from the legacy parameters. The results have
+//! the same types as parsed expressions.
 //!
 //! The server checks which parameters are allowed, because it has their error messages. A name in a
 //! legacy parameter is always the complete name of a top-level attribute, even if it contains dots
@@ -53,7 +53,7 @@ pub enum LegacyOperator {
 }
 
 /// One condition of `Expected`, `ScanFilter`, `QueryFilter` or `KeyConditions`. If the operator
-/// does not accept this number of values, the condition never holds.
+/// does not accept that many values, the condition never holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LegacyCondition {
     /// The name of the attribute.
@@ -67,13 +67,13 @@ pub struct LegacyCondition {
 /// One action of `AttributeUpdates`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LegacyAction {
-    /// `PUT` sets the attribute to this value.
+    /// `PUT` sets the attribute to the given value.
     Put(AttributeValue),
     /// `ADD` adds a number, the members of a set, or the elements of a list.
     Add(AttributeValue),
     /// `DELETE` removes the attribute.
     Delete,
-    /// `DELETE` removes these members from a set.
+    /// `DELETE` removes the given members from a set.
     DeleteMembers(AttributeValue),
 }
 

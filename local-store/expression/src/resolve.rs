@@ -144,7 +144,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         members.iter().map(|member| self.test(member)).collect()
     }
 
-    /// Returns the error for a node that the grammar does not allow in this position.
+    /// Returns the error for a node that the grammar does not allow in its position.
     pub(crate) fn misplaced(&self) -> ExpressionError {
         self.kind.invalid("Syntax error; the expression has an operand in the wrong place")
     }

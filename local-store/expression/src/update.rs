@@ -1,7 +1,7 @@
 //! Updates: the application of an update expression to an item.
 //!
-//! Every value is read from the old item, and every list index is a position in the old list. The
-//! server uses [`Update::touched`] to reject updates of key attributes.
+//! Every value is read from the item before the update, and every list index is a position in the
+//! list before the update. The server uses [`Update::touched`] to reject updates of key attributes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -251,7 +251,8 @@ impl Update {
             Action::Remove { .. } => Write::Nothing,
             Action::Set { value, .. } => {
                 let value = self.set_value(value, item);
-                // If both apply, DynamoDB reports a wrong type, not a missing parent.
+                // If the operand has a wrong type and the parent is missing, DynamoDB reports the
+                // wrong type.
                 if parent_missing && value != Err(UpdateError::IncorrectType) {
                     return Err(UpdateError::InvalidPath);
                 }

@@ -29,9 +29,9 @@ const IF_NOT_EXISTS: usize = 39;
 const LIST_APPEND: usize = 37;
 
 impl Update {
-    /// Returns the charge of the expression in bytes. It does not depend on the item: it consists
-    /// of the values, once per use, and some bytes for each action and path. It is 0 for
-    /// `AttributeUpdates`.
+    /// Returns the charge of the expression in bytes. The charge does not depend on the item: it
+    /// consists of the values, once per use, and of fixed numbers of bytes for each action and
+    /// path. The charge is 0 for `AttributeUpdates`.
     #[must_use]
     pub fn charge(&self) -> usize {
         if self.is_legacy() {

@@ -14,7 +14,7 @@ use crate::syntax::{self, Call, Node, Section};
 use crate::update::{Action, SetOperand, SetValue, Update};
 use crate::value_table::ValueIndex;
 
-/// The parameter in error messages.
+/// The parameter that error messages name.
 const KIND: ExpressionKind = ExpressionKind::Update;
 
 /// Parses an update expression.

@@ -88,21 +88,21 @@ impl<T> Histogram<T> {
 pub struct PercentileStats {
     /// The number of values.
     pub samples: u64,
-    /// 0.1 % of the values are at most this.
+    /// 0.1 % of the values are at most this value.
     pub p0_1: u64,
-    /// 1 % of the values are at most this.
+    /// 1 % of the values are at most this value.
     pub p1: u64,
-    /// 5 % of the values are at most this.
+    /// 5 % of the values are at most this value.
     pub p5: u64,
-    /// 10 % of the values are at most this.
+    /// 10 % of the values are at most this value.
     pub p10: u64,
     /// The median.
     pub p50: u64,
-    /// 90 % of the values are at most this.
+    /// 90 % of the values are at most this value.
     pub p90: u64,
-    /// 99 % of the values are at most this.
+    /// 99 % of the values are at most this value.
     pub p99: u64,
-    /// 99.9 % of the values are at most this.
+    /// 99.9 % of the values are at most this value.
     pub p99_9: u64,
 }
 

@@ -36,11 +36,11 @@ pub struct Clock {
 struct State {
     /// The operator's offset from the wall clock, in milliseconds.
     offset: i128,
-    /// The correction that is added to the wall clock and `offset`, in milliseconds. It keeps this
-    /// clock from falling behind other nodes, or behind the time that it showed before a restart.
-    /// The correction decreases if a slow wall clock is set forward.
+    /// The correction that is added to the wall clock and `offset`, in milliseconds. The correction
+    /// prevents this clock from falling behind other nodes, or behind the time that it showed
+    /// before a restart. The correction decreases if a slow wall clock is set forward.
     learned: i128,
-    /// The wall clock and the monotonic time when they were last compared.
+    /// The readings of the wall clock and of the monotonic clock at their last comparison.
     last: Option<(EpochMillis, u64)>,
     /// Store time while the clock is frozen.
     frozen_at: Option<EpochMillis>,
@@ -101,8 +101,8 @@ impl Clock {
                 return;
             }
             // Compares with this clock's own time, which excludes earlier corrections towards other
-            // nodes. Otherwise an operator's advance in many small steps would be mistaken for
-            // skew.
+            // nodes. A comparison with the corrected time would mistake an operator's advance in
+            // many small steps for skew.
             if earliest.0.saturating_sub(state.own_time(wall).0) > SKEW_MAX {
                 state.continue_from(wall, earliest);
             } else if state.frozen_at.is_none() {
@@ -218,9 +218,8 @@ impl State {
         }
     }
 
-    /// Advances the clock. If the clock is stopped because of skew, it stays stopped for as long as
-    /// without the advance: the skew is not an operator's change, and ends when the wall clock is
-    /// corrected.
+    /// Advances the clock. An advance does not shorten a stop because of skew: the skew is not an
+    /// operator's change, and ends when the wall clock is corrected.
     fn advance(&mut self, wall: EpochMillis, millis: u64) {
         let shown = self.now(wall).plus(millis);
         match self.frozen_at {

@@ -32,7 +32,7 @@ impl FailureHandler {
     /// Reports a failure. Ends the process if the store cannot continue without the node.
     pub(super) fn report(&self, reason: &str) {
         if self.damage.is_survivable() {
-            tracing::warn!(reason, "a damaged node waits to be rebuilt from its peers");
+            tracing::warn!(reason, "this node is damaged and waits until its peers rebuild it");
         } else {
             (self.on_fatal)(reason);
         }

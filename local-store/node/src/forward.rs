@@ -38,7 +38,7 @@ impl Submission {
 /// Encodes a submission.
 ///
 /// # Errors
-/// Only if a command cannot be encoded, which is a defect.
+/// When a command cannot be encoded, which is a bug.
 pub fn encode_submission(submission: &Submission) -> Result<Payload, String> {
     encode(submission)
 }
@@ -54,7 +54,7 @@ pub fn decode_submission(payload: &Payload) -> Result<Submission, String> {
 /// Encodes replies.
 ///
 /// # Errors
-/// Only if a reply cannot be encoded, which is a defect.
+/// When a reply cannot be encoded, which is a bug.
 pub fn encode_replies(replies: &[Reply]) -> Result<Payload, String> {
     encode(&replies)
 }

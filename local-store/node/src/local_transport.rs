@@ -46,7 +46,8 @@ impl Transport for LocalTransport {
                     message.to
                 )));
             };
-            let timed_out = |_| CallError::Lost(format!("timed out after {timeout:?}"));
+            let timed_out =
+                |_| CallError::Lost(format!("the node did not answer within {timeout:?}"));
             tokio::time::timeout(timeout, node.handle(message)).await.map_err(timed_out)
         })
     }

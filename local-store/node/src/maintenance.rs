@@ -35,10 +35,10 @@ pub(super) struct Maintenance {
     pub(super) due: Arc<tokio::sync::Notify>,
     pub(super) log: NodeLog,
     pub(super) state: Arc<replica::Shared>,
-    /// See [`crate::Settings::quiet`].
+    /// Time without a new entry after which disk space is freed: see [`crate::Settings::quiet`].
     pub(super) quiet: Duration,
     pub(super) before_recent: RecentBoundary,
-    /// See [`crate::Settings::entries_kept`].
+    /// Number of applied entries to keep in the log: see [`crate::Settings::entries_kept`].
     pub(super) entries_kept: u64,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) id: NodeId,
@@ -69,7 +69,7 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
                 // If the consensus library ends without a panic, it reports an error state, which
                 // is checked above.
                 if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
-                    return on_failure.report("Raft panicked; this is a defect of this program");
+                    return on_failure.report("Raft panicked, which is a bug in this program");
                 }
             }
             () = damage.found(), if hand_over.is_none() && damage.has_peers() => {
@@ -205,8 +205,8 @@ impl Lull {
         Self { last_log: None, since: Instant::now(), is_done: false }
     }
 
-    /// Frees disk space once the replica has had no new entries for a while: persists the state,
-    /// purges log entries that no peer needs, and merges the files of the state.
+    /// Frees disk space once the replica has had no new entries for the time `quiet`: persists the
+    /// state, purges log entries that no peer needs, and merges the files of the state.
     async fn check(&mut self, maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>> {
         let Maintenance { raft, log, state, quiet, .. } = maintenance;
         maintenance.purge().await?;

@@ -37,7 +37,7 @@ pub(super) struct Network {
     /// The last entry that this node has announced as committed. Followers may apply that entry and
     /// serve reads of it before this node has applied it.
     pub(super) announced_commit: Arc<AtomicU64>,
-    /// See [`crate::Settings::snapshot_part`].
+    /// Time-out for a part of a snapshot: see [`crate::Settings::snapshot_part`].
     pub(super) snapshot_part: Duration,
 }
 

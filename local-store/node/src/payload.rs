@@ -21,18 +21,18 @@ pub struct Payload {
     shared: Arc<Mutex<Shared>>,
 }
 
-/// The parts that are kept while the entry is new.
+/// The parts that are cached while the entry is new.
 #[derive(Default)]
 struct Shared {
     decoded: DecodedEntry,
     outcome: Option<Arc<Outcome>>,
 }
 
-/// The size limit of a kept result, as a multiple of the entry's counted bytes (see
-/// [`Payload::counts`]). A constant is added to it. The result of a put stays below the limit: its
-/// item, a record with two images, and some index entries. An update of a few bytes may exceed the
-/// limit: its result may be an item of 400 KB and a record with two images of this size. Such a
-/// result is not kept, because the memory of new entries is bounded only by their counted bytes.
+/// The size limit of a cached result, as a multiple of the entry's counted bytes (see
+/// [`Payload::counts`]), to which a constant is added. The result of a put stays below the limit:
+/// its item, a record with two images, and some index entries. An update of a few bytes may exceed
+/// the limit: its result may be an item of 400 KB and a record with two images of this size. Such a
+/// result is not cached, because the memory of new entries is bounded only by their counted bytes.
 const OUTCOME_TIMES_MAX: usize = 8;
 const OUTCOME_BYTES_MORE: usize = 256 * 1024;
 
@@ -84,9 +84,9 @@ impl Payload {
         Self { shared: Arc::new(Mutex::new(shared)), ..Self::new(bytes) }
     }
 
-    /// Returns the counted bytes of the entry: the size of its commands without delta encoding.
-    /// They limit the size of the kept result. The value is at least the length of the bytes, and
-    /// at most 4 GiB.
+    /// Returns the counted bytes of the entry: the size of its commands without delta encoding. The
+    /// counted bytes limit the size of the cached result. The value is at least the length of the
+    /// bytes, and at most 4 GiB.
     #[must_use]
     pub fn counts(&self) -> usize {
         self.counts.min(u32::MAX as usize).max(self.bytes.len())
@@ -114,7 +114,7 @@ impl Payload {
         Ok(entry)
     }
 
-    /// Decodes the bytes again, even if the decoded commands are kept.
+    /// Decodes the bytes again, even if the decoded commands are cached.
     ///
     /// # Errors
     /// When the bytes are damaged or of an unknown version.
@@ -122,14 +122,14 @@ impl Payload {
         Ok(Arc::new(decode_entry(&self.bytes)?))
     }
 
-    /// Returns the result that a node has computed for the entry at this position, while the entry
-    /// is new.
+    /// Returns the result that a node has computed for the entry at the given position, while the
+    /// entry is new.
     pub(super) fn outcome(&self, place: (ArcId, LogId)) -> Option<Arc<Outcome>> {
         let shared = self.lock();
         shared.outcome.as_ref().filter(|outcome| outcome.place == place).map(Arc::clone)
     }
 
-    /// Keeps a result for other nodes that share the entry. Does nothing if the decoded commands
+    /// Caches a result for other nodes that share the entry. Does nothing if the decoded commands
     /// were dropped, if there already is a result, or if the result is much larger than the entry.
     pub(super) fn keep_outcome(&self, outcome: Outcome) {
         let bytes_max = OUTCOME_TIMES_MAX * self.counts() + OUTCOME_BYTES_MORE;
@@ -145,7 +145,8 @@ impl Payload {
         self.shared.lock()
     }
 
-    /// Drops the decoded commands and the result. Called when the entry is old.
+    /// Drops the decoded commands and the result. Called when newer entries have replaced the entry
+    /// in the cache.
     pub fn forget_decoded(&self) {
         let mut shared = self.lock();
         let old = Shared { decoded: DecodedEntry::Released, outcome: None };

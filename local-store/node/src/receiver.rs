@@ -90,7 +90,9 @@ impl Receiver {
         if part.sequence != current.next {
             let (found, expected) = (part.sequence, current.next);
             *incoming = None;
-            return Response::Refused(format!("received part {found} instead of part {expected}"));
+            return Response::Refused(format!(
+                "received snapshot part {found} instead of part {expected}"
+            ));
         }
         current.next += 1;
         let storage = Arc::clone(&current.staged.storage);
@@ -118,7 +120,7 @@ impl Receiver {
     async fn begin(&self, from: NodeId, part: &SnapshotPart) -> Result<IncomingSnapshot, String> {
         let location = Arc::clone(&self.state_location);
         let staged = run_on(&*self.worker, move || location.begin()).await;
-        let staged = staged.ok_or("the worker has stopped")?;
+        let staged = staged.ok_or("the node's worker thread has stopped")?;
         let staged = staged.map_err(|error| error.to_string())?;
         let (vote, transfer) = (part.vote, part.transfer);
         let watched =

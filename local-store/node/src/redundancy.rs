@@ -61,7 +61,7 @@ pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<
 mod tests {
     use super::*;
 
-    /// A change of the other nodes' replicas.
+    /// A change that a test makes to the other nodes' replicas.
     type Spoil = fn(&mut Vec<Status>);
 
     fn status(node: NodeId, arc: u32, role: Role) -> Status {

@@ -162,7 +162,7 @@ impl DirectoryLocation {
                 if let Some(found) = self.find_storages()?.first() {
                     let found = found.display();
                     return Err(damaged(format!(
-                        "`{CURRENT}`, which names the directory of the state, does not exist, but `{found}` does"
+                        "`{CURRENT}`, which names the state directory, is missing, but the directory `{found}` exists"
                     )));
                 }
                 let parent = self.directory.parent().filter(|path| !path.as_os_str().is_empty());
@@ -224,7 +224,7 @@ impl DirectoryLocation {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "`{CURRENT}` names the state `{}`, which does not exist, but `{}` does",
+                    "`{CURRENT}` names the state directory `{}`, which does not exist; `{}` exists instead",
                     kept.display(),
                     other.display()
                 ),
@@ -350,7 +350,7 @@ mod tests {
         storage.apply(&Batch { ops: vec![Op::Put(key.to_vec(), [].into())] }).unwrap();
     }
 
-    /// Goal: a wrong pointer removes nothing.
+    /// Goal: if the pointer file names a missing state, no storage is removed.
     #[test]
     fn a_pointer_to_a_missing_state_is_damage() {
         let folder = tempfile::tempdir().unwrap();

@@ -69,7 +69,7 @@ pub struct Status {
     /// on any other replica.
     pub acknowledged: BTreeMap<NodeId, u64>,
     /// On a leader of several nodes: milliseconds since a majority last responded to the leader.
-    /// Each heartbeat of a working leader resets the value.
+    /// Each acknowledged heartbeat resets the value.
     pub silent_ms: Option<u64>,
     /// Size of the files of the node's log, in bytes.
     pub log_bytes: u64,

@@ -104,11 +104,11 @@ pub enum Response {
     },
     /// The response to [`Request::Status`].
     Status(Box<Status>),
-    /// This node is not the leader and did nothing.
+    /// The receiver is not the leader and did nothing.
     NotLeader,
-    /// The request is too old by this node's clock, and was not applied.
+    /// The request is too old by the receiver's clock, and was not applied.
     TooOld {
-        /// The time of this node's clock. The sender advances its clock to this time.
+        /// The time of the receiver's clock, to which the sender advances its own clock.
         now: EpochMillis,
     },
     /// The outcome is unknown.

@@ -35,7 +35,7 @@ pub struct ThreadWorker {
 }
 
 impl ThreadWorker {
-    /// Starts the thread with this name.
+    /// Starts the thread with the given name.
     ///
     /// # Errors
     /// When the system cannot start another thread.

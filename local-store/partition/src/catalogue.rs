@@ -1,6 +1,6 @@
 //! The catalogue: the tables of one arc, or the tables merged from all arcs.
 //!
-//! `machine` and `arcs::adoption` change tables.
+//! The modules `machine` and `arcs::adoption` change tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -118,8 +118,8 @@ fn add_part(whole: &mut Table, part: &Table) {
             known.status = here;
         }
     }
-    // An index that only the first arc has removed is being deleted. If its number is higher than
-    // all numbers that the first arc has assigned, this node's copy of the first arc is stale, and
+    // An index that only the first arc has removed is being deleted. If its id is higher than all
+    // index ids that the first arc has assigned, this node's copy of the first arc is stale, and
     // the index is omitted.
     let given = whole.next_index;
     for index in part.indexes.iter().filter(|index| index.number.0 < given) {

@@ -36,7 +36,7 @@ impl Image {
         &self.encoded
     }
 
-    /// Decodes the attributes with these names, which are sorted.
+    /// Decodes the attributes with the given names, which are sorted.
     pub(crate) fn part(&self, names: &[&str]) -> Result<Item, ReadError> {
         if names.is_empty() {
             return Ok(Item::new());

@@ -1,8 +1,8 @@
 //! The partition state machine: `apply(entry)` returns one atomic write batch and the replies.
 //!
-//! It is deterministic: the same log produces the same bytes on every replica. The crate has no
-//! clock (time is in the log entry), no disk, no network and no randomness, and never iterates over
-//! an unordered collection. HTTP and the scheduling of commands are in the server.
+//! The state machine is deterministic: the same log produces the same bytes on every replica. The
+//! crate has no clock (time is in the log entry), no disk, no network and no randomness, and never
+//! iterates over an unordered collection. HTTP and the scheduling of commands are in the server.
 
 mod arcs;
 mod catalogue;

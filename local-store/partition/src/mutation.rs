@@ -122,7 +122,7 @@ mod switch {
         ACTIVE.set(mutation);
     }
 
-    /// Returns whether this fault is active on this thread.
+    /// Returns whether the given fault is active on this thread.
     #[must_use]
     pub fn is_active(mutation: Mutation) -> bool {
         ACTIVE.get() == Some(mutation)

@@ -77,7 +77,9 @@ pub fn read_encoded_items(
             collection_bounds(&item::prefix(table.id, partition), sort.as_ref())
         }
         ItemRange::Entries(_) => {
-            return Err(ReadError("a range of an index was requested from a table".to_owned()));
+            return Err(ReadError(
+                "the range has the bounds of an index, but the query reads a table".to_owned(),
+            ));
         }
         ItemRange::Tokens(tokens) => {
             let end = end_of_prefix(&Family::Item.of_table(table.id));

@@ -1,9 +1,9 @@
 //! Time to live: the expiry entries of items, and the search for expired items.
 //!
 //! An expired item is deleted by a conditional command (see `write`), so an item whose expiry time
-//! was extended in the meantime is kept. Rules: AWS, "Using time to live (TTL)". The expiry time is
-//! a top-level Number of epoch seconds. An item is expired when the current time is greater than
-//! its expiry time. An expiry time more than five years in the past is ignored.
+//! was extended in the meantime is not deleted. Rules: AWS, "Using time to live (TTL)". The expiry
+//! time is a top-level Number of epoch seconds. An item is expired when the current time is greater
+//! than its expiry time. An expiry time more than five years in the past is ignored.
 
 use std::ops::ControlFlow;
 
@@ -33,7 +33,7 @@ const STEP_ITEMS_MAX: usize = 4000;
 pub(crate) fn expires_at(item: &EncodedItem, attribute: &str) -> Result<Option<u64>, ReadError> {
     match item.stored_value(attribute).map_err(damaged)? {
         StoredValue::Key(StoredKeyValue { attribute_type: KeyAttributeType::N, ordered }) => {
-            let not_a_number = || ReadError("a number attribute of an item is damaged".to_owned());
+            let not_a_number = || ReadError("the TTL attribute of an item is damaged".to_owned());
             let (number, _) = Number::decode_ordered(ordered).ok_or_else(not_a_number)?;
             Ok(seconds_of(&number))
         }
@@ -50,7 +50,7 @@ fn seconds_of(number: &Number) -> Option<u64> {
     text.split('.').next().and_then(|whole| whole.parse().ok())
 }
 
-/// Returns whether an item with this expiry time is expired at `now`.
+/// Returns whether an item with the given expiry time is expired at `now`.
 pub(crate) fn is_expired(expires_at: u64, now: EpochMillis) -> bool {
     expires_at < now.seconds() && expires_at >= oldest_accepted(now)
 }

@@ -26,7 +26,7 @@ use crate::table::index::SecondaryIndex;
 use crate::table::time_to_live::TimeToLive;
 use crate::time_to_live;
 
-/// The number of attributes to reserve capacity for. Most writes use fewer.
+/// The number of attributes for which capacity is reserved. Most writes use fewer.
 const NAMES_EXPECTED: usize = 16;
 
 /// Applies a write. `stored` is the storage key of its item.
@@ -180,8 +180,8 @@ fn names_looked_at<'w>(write: &'w Write, table: &'w Table) -> Vec<&'w str> {
 }
 
 /// Returns the item after an update. `old` is the current item and its attributes that the write
-/// uses. If it is `None`, the update starts from an item with only the key. Returns `None` if the
-/// item does not exist and the update does not create it, or DynamoDB's message if the update
+/// uses. If `old` is `None`, the update starts from an item with only the key. Returns `None` if
+/// the item does not exist and the update does not create it, or DynamoDB's message if the update
 /// cannot be applied.
 fn updated(
     update: &Update,

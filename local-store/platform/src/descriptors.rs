@@ -1,9 +1,10 @@
-//! The limit of open file descriptors of this process, and its shares for files and connections.
+//! The limit on open file descriptors of this process, and its division into budgets for files and
+//! connections.
 //!
 //! A process that runs out of descriptors can open no file and accept no connection. Connections
 //! and files therefore have separate bounds, whose sum with the reserve is at most the limit.
 //!
-//! | share | size | used by |
+//! | budget | size | used by |
 //! |---|---|---|
 //! | reserve | 32, and an eighth of the limit | listeners, standard streams, the event loop, pipes of functions, outgoing connections |
 //! | connections | a quarter of the rest, at most 2,048 | clients and peers |
@@ -20,13 +21,13 @@ const LIMIT_MIN: usize = 128;
 const LIMIT_FALLBACK: u64 = 10_240;
 /// The limit to assume on a system without a limit.
 const LIMIT_ASSUMED: usize = 1_048_576;
-/// The minimum reserve of descriptors, which a process needs in addition to files and connections.
+/// The minimum reserve of descriptors that are neither files nor client connections.
 const RESERVE_MIN: usize = 32;
 /// The maximum number of connections. More connections would cost memory for their buffers, and the
-/// clients of a single machine do not need them.
+/// clients of a single computer do not need them.
 const CONNECTIONS_MAX: usize = 2_048;
 
-/// The limit of this process, and its shares.
+/// The limit of this process, and its budgets for files and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
     /// The number of descriptors that the process may have open.
@@ -47,7 +48,7 @@ pub struct TooFew {
 }
 
 impl Descriptors {
-    /// Splits `limit` descriptors into shares.
+    /// Divides `limit` descriptors into budgets.
     #[must_use]
     pub fn of(limit: usize) -> Self {
         let shared = limit.saturating_sub(RESERVE_MIN + limit / 8);
@@ -55,14 +56,15 @@ impl Descriptors {
         Self { limit, connections_max, files_max: shared.saturating_sub(connections_max) }
     }
 
-    /// Returns the shares of this process. The first call raises its soft limit to the hard one.
+    /// Returns the budgets of this process. The first call raises the soft limit to the hard limit.
     #[must_use]
     pub fn of_process() -> Self {
         static OF_PROCESS: OnceLock<Descriptors> = OnceLock::new();
         *OF_PROCESS.get_or_init(|| Self::of(raise()))
     }
 
-    /// Raises the soft limit of this process to the hard one. A program calls this first.
+    /// Raises the soft limit of this process to the hard limit. Call this function before any other
+    /// work.
     ///
     /// # Errors
     /// When the hard limit is too low to run a store.
@@ -81,7 +83,7 @@ fn raise() -> usize {
         if found.current.is_some_and(|current| current < fallback)
             && let Err(error) = set(Some(fallback))
         {
-            tracing::warn!(%error, "cannot raise the limit of open files");
+            tracing::warn!(%error, "cannot raise the limit on open files");
         }
     }
     let limit = getrlimit(Resource::Nofile).current;

@@ -42,8 +42,8 @@ pub fn start_of_user<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> 
 /// because it may contain files that an earlier version created with read access for all users.
 ///
 /// # Errors
-/// When the directory cannot be created. A directory that another user owns keeps its mode, and a
-/// warning is logged.
+/// When the directory cannot be created. If another user owns the directory, its mode does not
+/// change, and a warning is logged.
 pub fn create_directory(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
     let mode = fs::metadata(path)?.permissions().mode();

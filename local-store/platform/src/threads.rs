@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 /// its own, much lower limit. Otherwise all threads may wait for work that has no thread.
 const BLOCKING_THREADS_MAX: usize = 256;
 
-/// Runs a program to its end. Returns a failure if the runtime cannot be created.
+/// Runs a program to completion. Returns a failure exit code if the runtime cannot be created.
 #[expect(clippy::print_stderr, reason = "the program cannot begin, so it has no log or output")]
 pub fn run(program: impl Future<Output = ExitCode>) -> ExitCode {
     match runtime() {

@@ -21,7 +21,7 @@ impl MacKey {
         Self(Hmac::new_from_slice(key).unwrap_or_else(|_| Hmac::new(&Default::default())))
     }
 
-    /// Derives a key from this key. `parts` identify the purpose of the derived key.
+    /// Derives another key from this key. `parts` identify the purpose of the derived key.
     pub(crate) fn derive(&self, parts: &[&[u8]]) -> Self {
         Self::new(&self.over(parts).finalize_fixed())
     }

@@ -22,7 +22,7 @@ const KEY_BYTES: usize = 32;
 pub struct TokenKey([u8; KEY_BYTES]);
 
 impl TokenKey {
-    /// Returns a key with these bytes.
+    /// Returns a key with the given bytes.
     #[must_use]
     pub fn new(bytes: [u8; KEY_BYTES]) -> Self {
         Self(bytes)

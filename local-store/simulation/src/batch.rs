@@ -34,7 +34,7 @@ pub struct Batch {
 pub struct Summary {
     /// The number of runs that completed.
     pub runs: u64,
-    /// The outcomes of the first runs with a violation, by seed, up to a maximum number.
+    /// The outcomes of the first `FAILURES_KEPT` runs with a violation, in seed order.
     pub failures: Vec<Outcome>,
     /// The number of runs with a violation.
     pub failed: u64,
@@ -59,7 +59,7 @@ pub struct Summary {
     pub missing: Vec<&'static str>,
 }
 
-/// The maximum number of failed runs whose outcomes are kept.
+/// The maximum number of failed runs whose outcomes are in the summary.
 const FAILURES_KEPT: usize = 20;
 
 /// Runs a batch, and calls `progress` after each run with the numbers of completed and failed runs.

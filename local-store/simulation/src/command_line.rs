@@ -18,7 +18,8 @@ use crate::processes::rounds::{self, Counts};
 use crate::run::run;
 use crate::world::plan::Plan;
 
-/// Run the store's own code in a seeded world of faults, and check what its clients saw
+/// Run the store's own code in a simulated world with seeded faults, and check the answers that
+/// clients got
 #[derive(Debug, Parser)]
 #[command(
     name = "simulation",
@@ -36,7 +37,7 @@ pub struct Arguments {
 enum Command {
     /// Cut the power at any disk operation, and check that log and state recover completely
     PowerLoss {
-        /// Number of disk images to open, each as a power cut left it
+        /// Number of disk images to recover from, each the result of a power cut
         #[arg(long, default_value_t = 20_000)]
         images: u64,
         /// First seed
@@ -45,8 +46,8 @@ enum Command {
     },
     /// Kill, stop, partition and damage the real binary repeatedly under load
     Processes(Processes),
-    /// Break the store's code in one place after another, and check that each fault is found; needs
-    /// `--features mutations`
+    /// Inject one deliberate fault at a time into the store's code, and check that the simulation
+    /// finds each fault; requires `--features mutations`
     Mutations {
         /// Simulated seconds of load in each run
         #[arg(long, default_value_t = 30)]
@@ -54,7 +55,7 @@ enum Command {
         /// Print the table of `docs/development/simulation.md` instead of JSON
         #[arg(long)]
         markdown: bool,
-        /// Only this fault, by its name in the table; may be repeated
+        /// Inject only this fault, by its name in `docs/development/simulation.md`; repeatable
         #[arg(long, value_name = "NAME", value_parser = parse_mutation)]
         only: Vec<Mutation>,
     },
@@ -71,10 +72,10 @@ struct Processes {
     /// Number of kills of all three processes at the same time
     #[arg(long, default_value_t = 30)]
     all: usize,
-    /// Number of times that one of three processes is paused for a while
+    /// Number of times that one of three processes is paused and resumed
     #[arg(long, default_value_t = 8)]
     pauses: usize,
-    /// Number of times that one of three processes is cut off from the others for a while
+    /// Number of times that one of three processes is disconnected from the others and reconnected
     #[arg(long, default_value_t = 8)]
     cuts: usize,
     /// Number of times that one of three processes is killed and loses its disk
@@ -89,7 +90,7 @@ struct Processes {
     /// Path of the binary `local-store` [default: next to this binary]
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
-    /// Directory for data directories; those of a failed round are kept
+    /// Parent directory of the data directories; the data of a failed round is not deleted
     #[arg(long, value_name = "DIRECTORY", default_value = "target/process-faults")]
     folder: PathBuf,
 }
@@ -105,7 +106,7 @@ struct Runs {
     /// Simulated seconds of load in each run
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=3600))]
     seconds: u64,
-    /// Number of nodes: 3, or 1 for the log, the machine and the storage without consensus
+    /// Number of nodes: 3, or 1 for the log, the state machine and the storage without consensus
     #[arg(long, default_value = "3", value_parser = ["1", "3"])]
     nodes: String,
     /// Number of concurrent runs [default: the number of processors]

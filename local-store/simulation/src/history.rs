@@ -22,7 +22,7 @@ pub enum WriteOutcome {
     NotApplied,
 }
 
-/// A sum over accounts, as one read saw it.
+/// A sum over accounts that one read returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
     /// The name of the group of accounts.
@@ -61,13 +61,13 @@ pub struct Reading {
 pub struct Records {
     /// The operations on each register, by key.
     pub registers: BTreeMap<String, Vec<Operation>>,
-    /// Every write that stores something, by its id: its key and its outcome.
+    /// Every write that stores an item: by the id of the write, its key and its outcome.
     pub writes: BTreeMap<u64, (String, WriteOutcome)>,
     /// Every delete, by key: its outcome, and the removed state if it is known.
     pub deletes: BTreeMap<String, Vec<(WriteOutcome, State)>>,
-    /// The values that reads without strong consistency saw, each with its key.
+    /// The values that reads without strong consistency returned, each with its key.
     pub weak_reads: Vec<(String, State)>,
-    /// The sums that reads saw.
+    /// The sums that reads returned.
     pub sums: Vec<Sum>,
     /// The expected value of each sum.
     pub expected_sums: BTreeMap<&'static str, i128>,

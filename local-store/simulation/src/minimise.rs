@@ -4,7 +4,7 @@
 use crate::run::{Outcome, run};
 use crate::world::plan::{Clients, Plan};
 
-/// The maximum number of runs of one minimisation, which take some minutes.
+/// The maximum number of runs of one minimisation. Together they take some minutes.
 pub const RUNS_MAX: usize = 120;
 
 /// A smaller plan and its outcome.
@@ -25,7 +25,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Runs a plan, and accepts it if one of the same checkers fails.
+    /// Runs a smaller plan, and accepts it if one of the checkers that failed for the original plan
+    /// fails again.
     fn attempt(&mut self, plan: Plan) -> bool {
         if self.best.runs >= RUNS_MAX || plan == self.best.plan {
             return false;
@@ -112,8 +113,8 @@ mod tests {
     use crate::checkers::Violation;
     use crate::world::plan::Fault;
 
-    /// Returns a pretended outcome, which is a failure if the plan contains registers and two
-    /// specific faults.
+    /// Returns a fake outcome, which is a failure if the plan contains registers and two specific
+    /// faults.
     fn pretended(plan: &Plan) -> Outcome {
         let kills = plan.faults.iter().any(|p| matches!(p.fault, Fault::Kill { .. }));
         let skews = plan.faults.iter().any(|p| matches!(p.fault, Fault::Skew { .. }));

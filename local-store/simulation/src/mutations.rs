@@ -1,5 +1,5 @@
-//! The check that the checkers can fail. The simulation must find each deliberate fault of the
-//! store. The result contains the checker and the seed that found the fault.
+//! A test of the checkers: the simulation must find each deliberate fault of the store. The result
+//! contains the checker and the seed that found the fault.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

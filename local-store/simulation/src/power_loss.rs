@@ -1,6 +1,6 @@
-//! Tests of power loss. They cut the power at any disk operation, also while a replica recovers
-//! from the previous cut. The log and the state must open again. Their contents must be byte for
-//! byte the result of a prefix of the history, which contains every acknowledged entry.
+//! Tests of power loss. The tests cut the power at any disk operation, also while a replica
+//! recovers from the previous cut. The log and the state must open again. Their contents must be
+//! byte for byte the result of a prefix of the history, which contains every acknowledged entry.
 
 use std::ops::ControlFlow;
 
@@ -28,7 +28,7 @@ const IMAGES_PER_SEED: u64 = 25;
 const OPERATIONS_MAX: usize = 90;
 /// The number of items in the history.
 const KEYS: usize = 12;
-/// The maximum number of violations that are kept.
+/// The maximum number of violations that are reported.
 const VIOLATIONS_KEPT: usize = 10;
 
 /// The result for several images. An image is the content of a disk after a power cut.
@@ -40,7 +40,7 @@ pub struct Summary {
     pub in_recovery: u64,
     /// The number of cuts that lost unsynced sectors.
     pub lossy: u64,
-    /// The number of cuts that lost some unsynced sectors and kept others.
+    /// The number of cuts that lost some unsynced sectors, but not all.
     pub torn: u64,
     /// The number of acknowledged entries.
     pub acknowledged: u64,
@@ -76,7 +76,7 @@ impl Summary {
     }
 }
 
-/// A replica under power cuts, and the state that it must have.
+/// A replica under power cuts, and its expected state.
 struct History {
     random: SplitMix64,
     disk: SimulatedDisk,
@@ -194,7 +194,7 @@ impl History {
         }
         if found > self.entries.len() as u64 || log.last_index() != found {
             return Err(format!(
-                "{} entries were written, but the log ends at {} and the state at {found}",
+                "{} entries were written, but the log ends at entry {} and the state at entry {found}",
                 self.entries.len(),
                 log.last_index()
             ));
@@ -205,10 +205,10 @@ impl History {
         for (index, entry) in missing.filter(|(index, _)| *index > applied && *index <= found) {
             apply(reference, storage, index, entry)?;
         }
-        // Recovery has made the recovered entries durable, so no later cut may lose them.
+        // Recovery has made the recovered entries durable, so later power cuts must not lose them.
         self.acknowledged = found;
         if dump(&*self.storage.view())? != dump(&*storage.view())? {
-            return Err(format!("the state after {found} entries differs from the expected one"));
+            return Err(format!("the state after {found} entries differs from the expected state"));
         }
         Ok(())
     }
@@ -277,8 +277,8 @@ pub fn check_seed(seed: u64) -> Option<String> {
     run_seed(seed, IMAGES_PER_SEED, &mut Summary::default()).err()
 }
 
-/// Opens this many images, on all processors, and calls `progress` with the numbers of opened
-/// images and failed histories.
+/// Opens `images` images, on all processors, and calls `progress` with the numbers of opened images
+/// and failed histories.
 #[must_use]
 pub fn run_all(first: u64, images: u64, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Summary {
     let begun = Instant::now();

@@ -80,9 +80,9 @@ pub enum Start {
     TrimHorizon,
     /// After the newest record.
     Latest,
-    /// At this sequence number.
+    /// At the given sequence number.
     At(String),
-    /// After this sequence number.
+    /// After the given sequence number.
     After(String),
     /// At the position of an iterator of the API.
     Iterator(String),
@@ -93,7 +93,8 @@ pub enum Start {
 pub enum Request {
     /// Changes one item; the answer has the item before and after.
     Write(Write),
-    /// Changes several items atomically. A token makes it idempotent for ten minutes.
+    /// Changes several items atomically. With a token, the transaction is idempotent for ten
+    /// minutes.
     Transact(Option<String>, Vec<Write>),
     /// Adds the same number to several items. Each item is changed only if its number equals the
     /// expected number. Each write succeeds or fails independently, like the statements of
@@ -142,7 +143,8 @@ pub enum Answer {
     Written {
         /// The item before the write; `None` if it did not exist.
         old: Option<Item>,
-        /// The item after the write; `None` if it does not exist, or after a put, which does not return it.
+        /// The item after the write; `None` if the item does not exist, or after a put, whose
+        /// answer does not contain the item.
         new: Option<Item>,
     },
     /// The condition did not hold for this item.
@@ -182,6 +184,6 @@ pub trait Endpoint: Clone + Send + Sync + 'static {
     /// Sends a request, and waits for the answer or for a time-out.
     fn call(&self, request: Request) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// Returns the store time in epoch seconds, as an external observer sees it.
+    /// Returns the store time in epoch seconds, without the clock skew of any node.
     fn now_seconds(&self) -> u64;
 }

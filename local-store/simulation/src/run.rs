@@ -49,8 +49,8 @@ const EQUAL_AFTER: Duration = Duration::from_secs(10);
 /// The store time in milliseconds that passes at the end. The time is longer than the retention of stream
 /// records plus the clock skew.
 const DAY_MS: u64 = 25 * 60 * 60 * 1_000;
-/// The maximum number of checks whether the nodes have done all work that is due after a day. The
-/// next constant is the pause between two checks.
+/// The maximum number of checks whether the nodes have done all work that is due after a day.
+/// [`DAY_CHECK_PAUSE`] is the pause between two checks.
 const DAY_CHECKS_MAX: usize = 20;
 const DAY_CHECK_PAUSE: Duration = Duration::from_millis(500);
 /// The maximum clock skew of a node in whole seconds, rounded up.
@@ -330,7 +330,7 @@ async fn wait_until_equal(cluster: &Cluster) -> Vec<Violation> {
                 .filter_map(|node| Some(cluster.replica(node)?.describe()))
                 .collect();
             let what = format!(
-                "after {EQUAL_AFTER:?}, the replicas have not applied the same log, a replica is not a member ({:?}), or work is unfinished ({left:?}): {}",
+                "the cluster did not converge within {EQUAL_AFTER:?}: the replicas have not applied the same log, a replica is not a member (members: {:?}), or work is unfinished ({left:?}); replicas: {}",
                 cluster.ids(),
                 replicas.join("; ")
             );
@@ -407,7 +407,7 @@ async fn pass_a_day(cluster: &Cluster, before: &End) -> Option<Violation> {
     wrong.map(|what| Violation { checker: "retention", what })
 }
 
-/// Reads the final state directly from the nodes' machines.
+/// Reads the final state directly from the nodes' state machines.
 fn collect(cluster: &Cluster) -> Result<End, String> {
     let mut replicas = Vec::new();
     let arcs = cluster.arcs().count();

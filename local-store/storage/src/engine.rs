@@ -51,7 +51,7 @@ pub trait Storage: Send + Sync + 'static {
     fn persist(&self) -> Result<(), Error>;
 
     /// Returns a snapshot of the current state. Views are cheap to open and must be short-lived,
-    /// because the storage keeps every version that an open view sees.
+    /// because the storage retains every version that an open view sees.
     fn view(&self) -> Box<dyn View + Send + Sync>;
 
     /// Returns a view whose reads wait for a free file descriptor without a time limit. Reads of

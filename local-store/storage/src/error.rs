@@ -11,7 +11,7 @@ pub enum Error {
         /// The storage's directory.
         path: String,
     },
-    /// The batch violates the contract, which is a defect of its creator. Nothing was applied.
+    /// The batch violates the contract, which is a bug in its creator. Nothing was applied.
     #[error("the batch cannot be applied: {0}")]
     Batch(String),
     /// The files are inconsistent. Stop this node, and rebuild it from another node or restore it
@@ -25,7 +25,7 @@ pub enum Error {
     },
     /// The disk failed in this operation or an earlier one. End the process and recover: the log
     /// has the entries of the missing batches.
-    #[error("cannot {operation} the storage in `{path}`: {reason}; restart to recover")]
+    #[error("cannot {operation} the storage in `{path}`: {reason}; restart the process to recover")]
     Io {
         /// The storage's directory.
         path: String,

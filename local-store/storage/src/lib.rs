@@ -1,9 +1,10 @@
 //! The state: an ordered map of bytes, changed by atomic batches and read through views.
 //!
-//! The state does not interpret keys. No acknowledgement waits for it, because the log makes a
-//! command durable. After a crash an engine contains a prefix of its batches, at least the batches
-//! before the last [`Storage::persist`]. Each batch contains the applied log index, from which the
-//! node resumes the log. Therefore the log may be truncated only up to the last persisted batch.
+//! The state does not interpret keys. No acknowledgement waits for the state, because the log makes
+//! a command durable. After a crash an engine contains a prefix of its batches, at least the
+//! batches before the last [`Storage::persist`]. Each batch contains the applied log index, from
+//! which the node resumes the log. Therefore the log may be truncated only up to the last persisted
+//! batch.
 //!
 //! [`LsmStorage`] is the production engine, [`MemoryStorage`] is for tests and the simulation; both
 //! pass the same tests.

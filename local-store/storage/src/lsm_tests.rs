@@ -74,7 +74,8 @@ fn all_batches_survive_a_clean_end() {
     let storage = LsmStorage::open(&path).unwrap();
     assert_eq!(applied(&storage, 60, 10), 49);
     apply_batches(&storage, 50, 60, 10);
-    // The storage is dropped without another persist. It must keep at least the persisted batches.
+    // The storage is dropped without another persist. It must contain at least the persisted
+    // batches.
     drop(storage);
     let storage = LsmStorage::open(&path).unwrap();
     assert!(applied(&storage, 60, 10) >= 49);
@@ -264,8 +265,8 @@ fn unpersisted_batches_survive_as_a_prefix() {
     assert_eq!(applied(&LsmStorage::open(&path).unwrap(), APPLIED, VALUE_BYTES), APPLIED);
 }
 
-/// Goal: a power loss during a flush keeps persisted batches. A table becomes part of the state
-/// when the file that lists the tables is replaced. Before that, any part of the table may exist.
+/// Goal: a power loss during a flush loses no persisted batch. A table becomes part of the state
+/// when the manifest is replaced. Before that, any part of the table may exist.
 #[test]
 fn a_power_loss_during_a_flush_keeps_persisted_batches() {
     let directory = tempfile::tempdir().unwrap();
@@ -320,7 +321,7 @@ fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
         if round % 10 == 3 {
             storage.persist().unwrap();
         }
-        // Some views are closed, in a different order from the one in which they were opened.
+        // Closes some views, in another order than the order in which they were opened.
         if views.len() > 4 {
             views.remove(usize::from(round) % views.len());
         }
@@ -429,8 +430,8 @@ fn bytes_below(path: &Path) -> u64 {
     entries.map(bytes).sum()
 }
 
-/// Goal: a tree with a missing or truncated file cannot be opened. It is mistaken neither for a new
-/// tree nor for a failing disk.
+/// Goal: a tree with a missing or truncated file cannot be opened. The error reports damage:
+/// neither a new tree nor a failing disk.
 #[test]
 fn files_that_are_missing_or_empty_are_damage() {
     let folder = tempfile::tempdir().unwrap();
@@ -448,7 +449,7 @@ fn files_that_are_missing_or_empty_are_damage() {
         assert!(names.iter().any(|name| name.starts_with(folder)), "{names:?}");
     }
     assert!(names.contains(&"current".into()), "{names:?}");
-    // A replaced version file may remain for a while, and is ignored.
+    // A replaced version file may still exist, and is ignored.
     let is_version = |name: &Path| name.to_str().is_some_and(|name| name.starts_with('v'));
     let newest = names.iter().filter(|name| is_version(name)).max();
     let counts = |name: &Path| !is_version(name) || newest.is_some_and(|newest| newest == name);

@@ -1,8 +1,9 @@
 //! The engine in memory, whose power can be cut, for tests and the simulation.
 //!
-//! The engine keeps several versions of a value, so that opening a view only records a number and
-//! does not copy the map. The cost is that a replaced value stays in memory until no view can see
-//! it, and that a scan acquires the lock once for every few entries. Nothing is written to a disk.
+//! The engine stores several versions of a value, so that opening a view only records a sequence
+//! number and does not copy the map. The cost is that a replaced value stays in memory until no
+//! view can see it, and that a scan acquires the lock once for every few entries. Nothing is
+//! written to a disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -150,7 +151,7 @@ impl Shared {
         match &mut *self.damage_guard() {
             Some(rot) if rot.is_in(from, to) => {
                 rot.is_known = true;
-                Err(ReadError("the storage in memory is corrupt".to_owned()))
+                Err(ReadError("the in-memory storage is corrupt".to_owned()))
             }
             _ => Ok(()),
         }
@@ -173,8 +174,8 @@ impl MemoryStorage {
         MemoryStorage::default()
     }
 
-    /// Damages some adjacent keys, as if a block of a disk failed; `seed` determines which keys.
-    /// Returns whether there were enough keys.
+    /// Damages eight adjacent keys, as if a block of a disk failed; `seed` determines
+    /// which keys. Returns whether there were enough keys.
     pub fn damage_keys(&self, seed: u64) -> bool {
         let mut random = SplitMix64::new(seed);
         let state = self.shared.read();
@@ -266,8 +267,8 @@ impl MemoryView {
         versions.get(seen.checked_sub(1)?)?.value.as_ref()
     }
 
-    /// Returns the first entries of a range, at most [`SCAN_ENTRIES`], and whether these are all
-    /// entries of the range.
+    /// Returns at most [`SCAN_ENTRIES`] entries from the start of a range, and whether the range
+    /// has no further entries.
     fn collect(
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),

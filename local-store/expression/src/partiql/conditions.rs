@@ -12,7 +12,7 @@ use crate::path::Path;
 
 /// The maximum number of candidates of `IN`, inclusive.
 const IN_OPERANDS_MAX: usize = 100;
-/// The error if `IN` is not followed by candidates.
+/// The error message for `IN` without candidates.
 const NO_CANDIDATES: &str = "IN operator must have a left hand argument of type Variable Reference and right hand \
     argument of type Seq with at least one member";
 /// The functions that can be used as conditions.

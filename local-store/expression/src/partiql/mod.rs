@@ -1,5 +1,5 @@
-//! PartiQL statements: parsing a statement and its parameters into the conditions, updates,
-//! projections and items that other operations use.
+//! PartiQL statements: parsing a statement and its parameters into the same conditions, updates,
+//! projections and items as the expressions of other operations.
 //!
 //! The module is pure. The server decides which items or index a statement reads, from the key
 //! values in the statement's [`Where`]. Source: AWS, "PartiQL for DynamoDB reference". Messages
@@ -176,7 +176,7 @@ impl Where {
         Some(Condition::new(Arc::new(either), values))
     }
 
-    /// Returns whether every condition is an equality on one of these attributes.
+    /// Returns whether every condition is an equality on one of the attributes `keys`.
     #[must_use]
     pub fn is_only_of(&self, keys: &[&str]) -> bool {
         let is_key = |test: &Test| {
@@ -200,7 +200,7 @@ impl Where {
         self
     }
 
-    /// Returns every value that the conditions require an attribute to be equal to.
+    /// Returns the values to which the conditions require an attribute to be equal.
     pub fn equal_to<'a>(
         &'a self,
         attribute: &'a str,

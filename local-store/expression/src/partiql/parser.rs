@@ -14,8 +14,8 @@ use crate::path::{Path, PathElement};
 use crate::update::{Action, SetOperand, SetValue, Update};
 use crate::value_table::ValueIndex;
 
-/// The maximum nesting of parentheses, literals and functions, inclusive. It is more than the 32
-/// levels of a value, and small enough for a small stack.
+/// The maximum nesting of parentheses, literals and functions, inclusive. The maximum exceeds the
+/// 32 levels of a value, and is small enough for a small stack.
 const DEPTH_MAX: usize = 40;
 /// The maximum number of values in one statement, inclusive. Values are indexed with 16 bits.
 const VALUES_MAX: usize = 60_000;

@@ -381,7 +381,7 @@ fn both<'w>(one: &Read<'w>, other: &Read<'w>) -> Read<'w> {
     }
 }
 
-/// Returns the stricter bound.
+/// Returns the stricter of two bounds.
 fn inner(
     one: &Bound<SortPosition>,
     other: &Bound<SortPosition>,

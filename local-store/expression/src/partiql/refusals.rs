@@ -10,7 +10,7 @@ use super::parser::{Parsed, Parser};
 use super::token::Token;
 
 impl Parser<'_> {
-    /// Remembers why the statement is rejected. Only the first reason is kept.
+    /// Remembers why the statement is rejected. Ignores all reasons after the first.
     pub(super) fn refuse(&mut self, refusal: PartiqlError) {
         self.refused.get_or_insert(refusal);
     }

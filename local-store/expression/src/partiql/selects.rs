@@ -18,7 +18,7 @@ const JOINS: [&str; 6] = ["JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS"];
 const CLAUSES: [&str; 6] = ["FROM", "WHERE", "ORDER", "GROUP", "HAVING", "LIMIT"];
 
 /// The refusals that were found in a statement. The statement is parsed to its end before a refusal
-/// is reported. Only the first refusal of each kind is kept.
+/// is reported. Only the first refusal of each kind is stored.
 #[derive(Default)]
 struct Refusals {
     clause: Option<PartiqlError>,

@@ -112,8 +112,8 @@ fn skip_blanks(mut rest: &str) -> Result<&str, PartiqlError> {
     }
 }
 
-/// Parses a quoted string, in which a doubled quote represents one quote. Returns the text and the
-/// rest of the input.
+/// Parses a quoted string, in which a doubled quote represents one quote. Returns the unquoted text
+/// and the rest of the input.
 fn quoted(text: &str, quote: char) -> Result<(String, &str), PartiqlError> {
     let mut content = String::new();
     let mut rest = text.get(1..).unwrap_or("");

@@ -115,7 +115,7 @@ fn the_deepest_expression_can_be_stored_read_evaluated_and_dropped() {
     });
     assert_eq!(answers, (false, true, 1));
 
-    // At most some 200 calls, each in its own parentheses, fit in 4 KB.
+    // At most about 200 calls, each in its own parentheses, fit in 4 KB.
     let text = format!("SET a = {}:v{}", "(if_not_exists(b,".repeat(200), "))".repeat(200));
     let sum = on_a_small_stack(move || {
         let update = parse_update(&text, &mut number()).unwrap();

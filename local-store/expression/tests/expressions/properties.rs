@@ -1,5 +1,5 @@
-//! Property tests: no text makes a parser panic, and the evaluation of a condition gives the
-//! expected result.
+//! Property tests: no text makes a parser panic, and the evaluation of a condition agrees with a
+//! simple model.
 
 use std::collections::BTreeMap;
 

@@ -32,7 +32,7 @@ impl Fields {
         self.all(name).next()
     }
 
-    /// Returns these fields, with missing fields taken from `defaults`.
+    /// Returns the fields of `self`, with missing fields taken from `defaults`.
     fn or(&self, defaults: &Self) -> Self {
         let missing = defaults.0.iter().filter(|(name, _)| self.one(name).is_none());
         Self(self.0.iter().chain(missing).cloned().collect())

@@ -59,8 +59,8 @@ impl Node {
                     if submission.is_too_old(now) {
                         return Response::TooOld { now };
                     }
-                    // The sender waits only this long. A submission that waits longer would occupy
-                    // memory without a use.
+                    // The sender waits only this long. A submission that waits longer would only
+                    // occupy memory.
                     let answer = self.answer_submit(submission);
                     let answer = tokio::time::timeout(FORWARD_TIMEOUT, answer).await;
                     let late = || Response::Unknown("not applied in time".to_owned());

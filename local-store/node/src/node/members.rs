@@ -7,12 +7,12 @@ use crate::error::SubmitError;
 use crate::types::{NodeId, incarnation_of, node_id, slot_of};
 
 impl Node {
-    /// Makes these nodes the members of the group, if this node leads. New members first receive
-    /// the state as learners. A second step makes them voters and removes all other members.
+    /// Makes `members` the members of the group, if this node leads. New members first receive the
+    /// state as learners. A second step makes them voters and removes all other members.
     ///
     /// # Errors
-    /// When this node does not lead, or another change is in progress. A partial change is not undone; repeat
-    /// the call to complete it.
+    /// When this node does not lead, or another change is in progress. A partial change is not
+    /// rolled back; repeat the call to complete the change.
     pub async fn change_members(&self, members: &BTreeSet<NodeId>) -> Result<(), String> {
         let describe = |error: &dyn std::error::Error| error.to_string();
         let raft = &self.inner.raft;

@@ -64,7 +64,7 @@ struct Inner {
     /// The last term before the node started. If the node led this term, it may have lost entries
     /// that it had applied, so leadership of this term proves nothing.
     earlier_term: u64,
-    /// See [`network::Network::announced_commit`].
+    /// The last entry announced as committed: see [`network::Network::announced_commit`].
     announced_commit: Arc<AtomicU64>,
     /// Whether the node has heard from a leader since its start.
     has_heard_leader: AtomicBool,
@@ -245,7 +245,8 @@ impl Node {
     /// See [`SubmitError`]; a time-out is [`SubmitError::Unknown`].
     pub async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, SubmitError> {
         let timeout = self.inner.settings.request;
-        let slow = |_| SubmitError::Unknown(format!("no answer within {timeout:?}"));
+        let slow =
+            |_| SubmitError::Unknown(format!("the request had no answer within {timeout:?}"));
         let submission = Submission { asked_at: self.inner.clock.now(), commands };
         tokio::time::timeout(timeout, self.submit_inner(submission)).await.map_err(slow)?
     }
@@ -327,7 +328,7 @@ impl Node {
             return Ok(());
         }
         let timeout = self.inner.settings.request;
-        let slow = |_| SubmitError::NotDone(format!("no leader within {timeout:?}"));
+        let slow = |_| SubmitError::NotDone(format!("no leader answered within {timeout:?}"));
         tokio::time::timeout(timeout, self.read_index_inner()).await.map_err(slow)?
     }
 

@@ -23,7 +23,7 @@ pub struct Settings {
     pub heartbeat: Duration,
     /// The election timeout. A follower that gets no heartbeat starts an election after the second
     /// value plus a random time between the first and the second value. The default is 0.9 to 1.2
-    /// s. Pauses of busy machines are rarely longer, and a killed leader is replaced within two
+    /// s. A busy computer rarely pauses for longer, and a killed leader is replaced within two
     /// seconds, even if the first election has a split vote.
     pub election: (Duration, Duration),
     /// Number of entries after which the state is made durable. The log is then purged up to the
@@ -31,7 +31,7 @@ pub struct Settings {
     pub snapshot_entries: u64,
     /// Number of applied entries that are kept in the log for peers that are slightly behind.
     pub entries_kept: u64,
-    /// Time without a new entry after which a node frees the disk space that it does not need.
+    /// Time without a new entry after which a node frees unused disk space.
     pub quiet: Duration,
     /// Time-out for a part of a snapshot, and for the installation after the last part. If a peer
     /// times out, the leader sends the snapshot again from the first part, and sends no entries

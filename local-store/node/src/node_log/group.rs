@@ -10,12 +10,13 @@ use super::record::Record;
 use crate::log_id::{LogId, log_id};
 use crate::types::{Entry, Payload, Vote};
 
-/// The maximum number of entries whose decoded commands and results are kept. The next constant
-/// limits the counted bytes of these entries (see [`Payload::counts`]). All nodes of a process can
-/// use a kept result that one of them computed. Under load the nodes are a few entries apart, and
-/// an entry has up to some hundred kilobytes. Higher limits would only cost memory, because small
-/// entries take several times their counted bytes. The size of a kept result is limited in
-/// proportion to its entry (see `payload`), so all results take at most about 50 MB per arc.
+/// The maximum number of entries whose decoded commands and results are cached.
+/// [`DECODED_COUNT_MAX`] limits the counted bytes of these entries (see [`Payload::counts`]). All
+/// nodes of a process can use a cached result that one of them computed. Under load the nodes are a
+/// few entries apart, and an entry has up to some hundred kilobytes. Higher limits would only cost
+/// memory, because small entries take several times their counted bytes. The size of a cached
+/// result is limited in proportion to its entry (see `payload`), so all results take at most about
+/// 50 MB per arc.
 const DECODED_ENTRIES_MAX: usize = 64;
 const DECODED_COUNT_MAX: usize = 4 * 1024 * 1024;
 
@@ -41,8 +42,8 @@ pub(super) struct Group {
     evicted: usize,
     /// Bytes of the entries in memory.
     pub(super) kept_bytes: usize,
-    /// The payloads of the newest entries, oldest first. The next field is the sum of their counted
-    /// bytes.
+    /// The payloads of the newest entries, oldest first. The field `new_count` is the sum of their
+    /// counted bytes.
     new: VecDeque<Payload>,
     new_count: usize,
 }
@@ -54,7 +55,7 @@ pub(super) enum FoundEntry {
 }
 
 impl Group {
-    /// Adds the record at this position. If `keep` is true, keeps its entry in memory.
+    /// Adds the record at the given position. If `keep` is true, keeps its entry in memory.
     ///
     /// # Errors
     /// When the record does not continue the previous records, for example because an index is
@@ -72,7 +73,7 @@ impl Group {
                     self.first = at.index;
                 } else if at.index != self.next() {
                     let next = self.next();
-                    return Err(format!("found entry {} instead of entry {next}", at.index));
+                    return Err(format!("the log has entry {} in place of entry {next}", at.index));
                 }
                 if keep {
                     self.kept_bytes += bytes_of(&entry);

@@ -58,7 +58,8 @@ const FULL_DISK_RETRY: Duration = Duration::from_millis(500);
 enum QueuedItem {
     Record(log::Entry),
     Done(Completion),
-    /// Truncate the log up to this position, inclusive. The state durably contains these entries.
+    /// Truncate the log up to the given position, inclusive. The state durably contains these
+    /// entries.
     Shorten(u64),
     /// Continue the log in a small file, and remove unused files.
     Shrink,
@@ -86,7 +87,7 @@ struct State {
     failed: Option<String>,
     syncs: u64,
     log_bytes: u64,
-    /// See [`log::Options::small_bytes`].
+    /// The size of a small segment, in bytes: see [`log::Options::small_bytes`].
     small_bytes: u64,
 }
 
@@ -454,7 +455,7 @@ impl Shared {
         match appended {
             Ok(()) => worker.run(Box::new(move || self.sync(items))),
             Err(error) if matches!(error, log::Error::OutOfSpace(_)) => {
-                tracing::error!(%error, "the disk is full and writes wait; free some space");
+                tracing::error!(%error, "the disk is full, and writes wait; free disk space");
                 let mut entries = entries.into_iter();
                 for item in &mut items {
                     if let QueuedItem::Record(entry) = item {

@@ -83,7 +83,7 @@ impl History {
         self.states.push(next);
     }
 
-    /// Runs one step. Returns whether the log still works.
+    /// Runs one step of the history. Returns whether the log has not failed.
     async fn step(&mut self, log: &NodeLog) -> bool {
         let place = self.random.up_to(1);
         let mut group = log.group(ARCS[place]);

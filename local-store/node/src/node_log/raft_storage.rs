@@ -16,8 +16,8 @@ use crate::types::{Entry, TypeConfig, Vote};
 
 /// The number of bytes that replication and applying read at a time: a few large entries.
 const READ_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The maximum number of entries that applying reads at a time. It is limited because each entry is
-/// looked up first.
+/// The maximum number of entries that are read at a time to be applied. Each entry is looked up
+/// before the read, so this number bounds the look-ups.
 const READ_ENTRIES_MAX: u64 = 1024;
 
 /// The log of one group, and its reader.

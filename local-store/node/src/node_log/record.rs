@@ -14,7 +14,7 @@ use crate::ring::ArcId;
 use crate::types::{Entry, Payload, Vote};
 use storage::log;
 
-/// The bytes before a record's body: kind, arc, index.
+/// The number of bytes before a record's body: kind, arc and index.
 pub(crate) const HEAD_BYTES: usize = 13;
 
 const BLANK: u8 = 1;
@@ -33,7 +33,8 @@ pub(super) enum Record {
     Vote(Vote),
     /// Removes all entries from this index (inclusive) to the end.
     Cut(u64),
-    /// Purges the entries up to this one, inclusive. The state durably contains them.
+    /// Purges the entries up to the given position, inclusive. The state durably contains these
+    /// entries.
     Purged(LogId),
 }
 
@@ -80,7 +81,8 @@ fn head(kind: u8, arc: ArcId, index: u64, body_bytes: usize) -> Vec<u8> {
 
 /// Decodes a record from a payload of [`encode`] in contiguous bytes.
 pub(super) fn decode(term: u64, payload: Vec<u8>) -> Result<(ArcId, Record), RecordError> {
-    let short = || RecordError(format!("the record has only {} bytes", payload.len()));
+    let short =
+        || RecordError(format!("the record is too short: it has only {} bytes", payload.len()));
     let (kind, rest) = payload.split_first().ok_or_else(short)?;
     let (arc, rest) = rest.split_first_chunk().ok_or_else(short)?;
     let (index, body) = rest.split_first_chunk().ok_or_else(short)?;

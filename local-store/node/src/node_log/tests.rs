@@ -266,7 +266,8 @@ async fn records_queued_together_share_a_sync() {
     assert!(node.usage().0 <= 2, "{} syncs", node.usage().0);
 }
 
-/// Goal: a log without needed entries keeps one small file, with its last vote and purge.
+/// Goal: a log whose entries no group needs shrinks to one small file, with its last vote and
+/// purge.
 #[tokio::test(start_paused = true)]
 async fn a_log_shrinks_to_what_is_needed() {
     let disk = SimulatedDisk::new();

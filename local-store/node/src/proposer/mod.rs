@@ -166,7 +166,7 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
             Err(error) => {
                 // Encoding failed because of a defect. No entry was proposed. Dropping the waiters
                 // reports this to the requests.
-                tracing::error!(%error, "cannot encode commands; this is a defect of this program");
+                tracing::error!(%error, "cannot encode commands, which is a bug in this program");
                 continue;
             }
         };
@@ -183,7 +183,8 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
             drop(permit);
             distribute(result, &entry, waiters);
         });
-        // Proposing fails only if the node has stopped. Dropping the waiters reports that.
+        // Proposing fails only if the node has stopped. Dropping the waiters reports this to the
+        // requests.
         if raft.client_write_ff(payload, Some(answer)).await.is_err() {
             tracing::debug!("dropped a proposal because the node had stopped");
         }
@@ -231,7 +232,7 @@ fn gather(
     let now = clock.now();
     let EncodedEntry { mut bytes, begins_at } = encoder.finish(now)?;
     if bytes.capacity() / 2 > bytes.len() {
-        // The bytes are kept in memory for a while, so unused capacity is freed.
+        // The log caches the bytes, so unused capacity is freed.
         bytes.shrink_to_fit();
     }
     let bytes = Bytes::from(bytes).slice(begins_at..);

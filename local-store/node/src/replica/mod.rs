@@ -34,7 +34,7 @@ use crate::types::{Entry, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::worker::{Worker, run_on};
 use storage::Storage;
 
-/// The key of the replica's own state. It sorts after every key of the machine.
+/// The key of the replica's own state. It sorts after every key of the state machine.
 const APPLIED_KEY: [u8; 2] = [0xf0, 1];
 const MEMBERSHIP_KEY: [u8; 2] = [0xf0, 2];
 /// The exclusive end of all keys.
@@ -56,8 +56,8 @@ const CHANGED_PART: usize = 4;
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The interval of entries that each node of a process applies itself, to compare its result with
-/// the shared result. This detects diverged states soon, at a sixteenth of the cost of applying all
-/// entries.
+/// the shared result. This detects diverged states within 16 entries, at a sixteenth of the cost of
+/// applying all entries.
 pub(super) const COMPARED_EVERY: u64 = 16;
 
 /// The state that readers see. It never contains only a part of an entry.
@@ -143,13 +143,13 @@ pub struct Replica {
     unpersisted_bytes: usize,
     persist_due: Arc<Notify>,
     recent: RecentEntries,
-    /// Whether results are kept for other replicas.
+    /// Whether results are cached for other replicas of this process.
     has_neighbours: bool,
     on_failure: FailureHandler,
 }
 
 impl Replica {
-    /// Opens the state in `location`, and persists it. If `has_neighbours` is true, keeps results
+    /// Opens the state in `location`, and persists it. If `has_neighbours` is true, caches results
     /// for other replicas: see [`crate::Settings::has_neighbours`].
     ///
     /// # Errors
@@ -203,7 +203,8 @@ impl Replica {
         self.applied
     }
 
-    /// Returns a shared handle on the index of the last entry that is not recent.
+    /// Returns a shared handle on the index of the last entry that is not a recent entry (see
+    /// `recent_entries`).
     pub(super) fn before_recent(&self) -> RecentBoundary {
         self.recent.before()
     }
@@ -273,8 +274,8 @@ impl Replica {
         let place = (self.arc_position.arc, at);
         let known = payload.outcome(place);
         let is_compared = at.index.is_multiple_of(COMPARED_EVERY);
-        // For a comparison, the bytes are decoded again, because the shared commands come from the
-        // proposer.
+        // To compare this node's result with the shared result, the bytes are decoded again,
+        // because the shared commands come from the proposer.
         let own_reading = is_compared && known.is_some();
         let commands = if own_reading { payload.decode_anew() } else { payload.decode() };
         let commands = commands.map_err(io::Error::other)?;
@@ -348,7 +349,7 @@ impl Replica {
                 Machine::open_in(position, &*storage.patient_view()).map_err(io::Error::other)?;
             Ok((storage, machine, meta))
         });
-        let lost = || Err(io::Error::other("the worker has stopped"));
+        let lost = || Err(io::Error::other("the node's worker thread has stopped"));
         let (storage, machine, meta) = installed.await.unwrap_or_else(lost)?;
         self.machine = machine;
         self.applied = meta.last_log_id;
@@ -378,7 +379,7 @@ impl RaftStateMachine<TypeConfig> for Replica {
             let (entry, responder) = next?;
             let replies = match self.apply_entry(entry, responder.is_some()) {
                 Ok(replies) => replies,
-                Err(error) => return self.fail("cannot apply an entry", error).await,
+                Err(error) => return self.fail("cannot apply a log entry", error).await,
             };
             self.shared.applied.send_replace(self.applied.map(|at| at.index));
             if let Some(responder) = responder {
@@ -435,7 +436,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let storage = Arc::clone(&self.storage);
         let persisted = run_on(&*self.worker, move || storage.persist().map_err(io::Error::other));
-        let lost = || Err(io::Error::other("the worker has stopped"));
+        let lost = || Err(io::Error::other("the node's worker thread has stopped"));
         if let Err(error) = persisted.await.unwrap_or_else(lost) {
             self.on_failure.report_and_wait(&format!("cannot persist the state: {error}")).await;
             return Err(error);
@@ -470,9 +471,9 @@ fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::
 }
 
 /// Rejects a state that lacks entries which the log has purged, because this node cannot restore
-/// them. A state that is ahead of the log is accepted. A crash can cause it after a received
-/// snapshot became the state, but before the log was purged. A crash can also cause it after this
-/// node applied an entry that only a majority of other nodes had synced.
+/// them. A state that is ahead of the log is accepted. It occurs after a crash between the adoption
+/// of a received snapshot and the purge of the log. It also occurs after a crash of a node that had
+/// applied an entry which only a majority of other nodes had synced.
 ///
 /// # Errors
 /// The range of missing entries, or a failed read of the state.
@@ -512,7 +513,7 @@ pub(super) fn read_part(
 /// Writes pairs into a storage as one batch.
 pub(super) fn write_part(storage: &dyn Storage, pairs: Pairs) -> Result<(), io::Error> {
     if !pairs.is_sorted_by(|(before, _), (key, _)| before < key) {
-        return Err(io::Error::other("the keys of the snapshot part are not in order"));
+        return Err(io::Error::other("the keys of the snapshot part are not in ascending order"));
     }
     let ops = pairs.into_iter().map(|(key, value)| Op::Put(key, value.into())).collect();
     storage.apply(&Batch { ops }).map_err(io::Error::other)
@@ -575,7 +576,7 @@ mod tests {
         let is_due = || due.notified().now_or_never().is_some();
         let key = PrimaryKey { partition: KeyValue::S("k".to_owned()), sort: None };
         let item = Item::new().with("p", "k").with("v", "x".repeat(1024 * 1024));
-        // This table does not exist.
+        // The table of this write does not exist.
         let write = Command::Write(Box::new(Write {
             table: TableId(1),
             key,

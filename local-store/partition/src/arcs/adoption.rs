@@ -62,8 +62,8 @@ pub fn can_follow(own: &Table, definition: &Table) -> bool {
 }
 
 /// Changes a table to its definition. Every setting changes immediately, except TTL: the table
-/// first disables TTL for the old attribute. It enables TTL for the new attribute when the same
-/// definition arrives again. See [`has_followed`].
+/// first disables TTL for the old attribute. When the same definition arrives again, the table
+/// enables TTL for the new attribute. See [`has_followed`].
 pub(crate) fn follow(
     own: &Table,
     is_empty: bool,

@@ -2,8 +2,8 @@
 //!
 //! The batch of a write contains its changes of entries in other arcs, numbered without gaps for
 //! each destination. The server's relay sends the changes in order and removes acknowledged
-//! changes. The receiving machine accepts number *n + 1* only after *n*. Therefore a duplicate,
-//! late or out-of-order delivery has no effect, and no change is lost.
+//! changes. The receiving arc accepts number *n + 1* only after *n*. Therefore a duplicate, late or
+//! out-of-order delivery has no effect, and no change is lost.
 
 use crate::arcs::delivery::{Delivery, DeliveryBatch};
 use crate::catalogue::Catalogue;
@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::table::index::{IndexKind, IndexStatus, SecondaryIndex};
 use crate::table::placement::{ARCS_MAX, ArcId};
 
-/// The maximum number of changes in one delivery. The next constant limits its bytes,
+/// The maximum number of changes in one delivery. [`DELIVERY_BYTES_MAX`] limits its bytes,
 /// approximately.
 const DELIVERIES_MAX: usize = 500;
 const DELIVERY_BYTES_MAX: usize = 1024 * 1024;

@@ -24,7 +24,7 @@ pub enum Location {
 /// The arcs that must run a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// Only this arc.
+    /// Only the given arc.
     To(ArcId),
     /// The first arc, which decides about tables; the other arcs adopt the result.
     Definition,

@@ -3,7 +3,7 @@
 //! A request that writes many items usually applies the same operation to each of them. The base of
 //! a write is the last write that was stored in full. A write that differs from its base only in
 //! its item and in values of its condition is stored as a delta. The bytes are in the postcard
-//! format; `machine` applies the commands.
+//! format; The module `machine` applies the commands.
 
 use std::borrow::Cow;
 

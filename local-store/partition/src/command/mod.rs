@@ -1,4 +1,4 @@
-//! The commands of a machine.
+//! The commands of the partition state machine.
 //!
 //! A command is self-contained: it carries names and labels, and its log entry carries the time, so
 //! applying it needs only the state. The server validates requests before it sends commands. The
@@ -25,7 +25,7 @@ use crate::table::partition::SplitPoint;
 use crate::table::placement::{ArcId, Placement};
 use crate::transaction::state::TransactionId;
 
-/// One operation of the machine.
+/// One operation of the state machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Command {
     /// Creates a table.
@@ -133,7 +133,7 @@ pub enum Command {
         /// The time at which the transaction began.
         began: EpochMillis,
     },
-    /// Deletes the records of the next transactions that have ended and are old.
+    /// Deletes the records of the next transactions that ended and began more than a minute ago.
     ForgetTransactions,
     /// Changes the size limit of item collections.
     LimitItemCollections {
@@ -183,7 +183,7 @@ pub struct Prepare {
     pub deciding_arc: ArcId,
     /// The time at which the transaction began, by its coordinator's clock.
     pub began: EpochMillis,
-    /// The operations for this arc.
+    /// The operations on items in the arc that executes the command.
     pub operations: Vec<Write>,
     /// Whether the reply contains the current items.
     pub return_items: bool,
@@ -274,9 +274,9 @@ impl UpdateTable {
 /// A new TTL setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimeToLiveChange {
-    /// Enable TTL, with this attribute as the expiry time.
+    /// Enable TTL, with the given attribute as the expiry time.
     Enable(String),
-    /// Disable TTL, whose attribute is this one.
+    /// Disable TTL. The string is the attribute that TTL uses now.
     Disable(String),
 }
 

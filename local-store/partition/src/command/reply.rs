@@ -1,4 +1,4 @@
-//! The replies of a machine to commands.
+//! The replies of the partition state machine to commands.
 
 use model::{Item, KeyValue};
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub enum Reply {
     Table(Box<Table>),
     /// The table does not exist.
     TableNotFound,
-    /// A table with this name exists already.
+    /// A table with the requested name exists already.
     TableExists,
     /// Every operation of the transaction was applied.
     Transacted {
@@ -56,7 +56,7 @@ pub enum Reply {
         /// The result that each operation will have, in order.
         writes: Vec<Written>,
     },
-    /// An earlier attempt at the transaction with this token has not finished; nothing changed.
+    /// An earlier attempt at the transaction with the same token has not finished; nothing changed.
     TransactionInProgress,
     /// The transaction has already ended in this arc, or is too old; no item changed.
     TransactionOver,

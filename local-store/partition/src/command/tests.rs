@@ -1,4 +1,4 @@
-//! Tests with one command of each kind: its number in the log is stable, and the machine applies
+//! Tests with one command of each kind: its tag in the log is stable, and the state machine applies
 //! it.
 
 use std::collections::BTreeSet;
@@ -11,9 +11,8 @@ use crate::*;
 
 const TABLE: TableId = TableId(1);
 
-/// Returns the number of a command's kind in the log. Numbers in a log are permanent, so add a new
-/// kind at the end. Also add it to [`one_of_each`], so that a test applies it before a log contains
-/// it.
+/// Returns the tag of a command's kind in the log. Tags in a log are permanent, so add a new kind
+/// at the end. Also add it to [`one_of_each`], so that a test applies it before a log contains it.
 fn number(command: &Command) -> u8 {
     match command {
         Command::CreateTable(_) => 0,
@@ -123,7 +122,8 @@ fn a_command_of_each_kind_is_applied() {
 ///
 /// Method: applies each kind of command after each other kind, one day later. The table has
 /// expiring items, an index, and a stream with rows of several records. The hash of all batches
-/// must equal the recorded one. The steps of tests and of programs differ only in their size.
+/// must equal the recorded one. Steps in test builds and in release builds differ only in their
+/// size.
 #[test]
 fn the_effect_of_an_entry_never_changes() {
     let mut batches = xxhash_rust::xxh3::Xxh3::new();
@@ -155,8 +155,8 @@ fn the_effect_of_an_entry_never_changes() {
     assert_eq!(format!("{:032x}", batches.digest128()), "f038cf02c0ae47d3c177b21703474a72");
 }
 
-/// Returns commands whose stream records have several rows: full rows, rows of transactions, and
-/// one that continues after a transaction over several arcs.
+/// Returns commands whose stream records have several rows: full rows, rows of transactions, and a
+/// row that continues after a transaction over several arcs.
 fn commands_of_rows() -> Vec<Command> {
     let (id, began, deciding_arc) = (TransactionId(8), EpochMillis(START), ArcId::FIRST);
     let Command::Transaction(all) = together(vec![large(1, 1), large(2, 2)]) else {
@@ -181,7 +181,8 @@ fn expiry(number: u8) -> u64 {
     START / 1000 + u64::from(number)
 }
 
-/// Returns commands of every kind that has work to do, and commands that create this work.
+/// Returns commands of every kind that has an effect in the history, and the commands that create
+/// their work.
 fn history_commands() -> Vec<Command> {
     let began = EpochMillis(START + 1_000_000_000);
     let (id, deciding_arc) = (TransactionId(7), ArcId::FIRST);
@@ -295,7 +296,7 @@ fn writes_and_expired_items_change_items_alone() {
 }
 
 /// Goal: later commands of an entry see the stream records of its earlier writes, even while a row
-/// has room for more.
+/// is still open.
 #[test]
 fn a_purge_in_the_entry_of_the_last_write_leaves_no_records() {
     let mut replica = replica();

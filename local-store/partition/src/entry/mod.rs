@@ -1,6 +1,6 @@
 //! A log entry and its encoding.
 //!
-//! `machine` applies entries.
+//! The module `machine` applies entries.
 
 pub(crate) mod sequence;
 #[cfg(test)]
@@ -16,7 +16,8 @@ use crate::command::{Command, Write};
 /// One entry of the log: commands that were ready at the same time.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The proposer's time. The machine's time never decreases, even if the proposer's time does.
+    /// The proposer's time. The state machine's time never decreases, even if the proposer's time
+    /// does.
     pub now: EpochMillis,
     /// The commands, in order of application; each has its own reply. Together they take at most
     /// 99,999 positions: see [`Command::positions`].
@@ -24,7 +25,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns whether every command only writes or deletes an item. Such an entry leaves the
+    /// Returns whether every command only writes or deletes an item. Such an entry leaves the state
     /// machine's tables and locks unchanged.
     #[must_use]
     pub fn only_writes(&self) -> bool {
@@ -50,7 +51,7 @@ const ENTRY_VERSION: u8 = 2;
 /// Encodes an entry as the log's payload.
 ///
 /// # Errors
-/// Only if a command cannot be encoded, which is a defect.
+/// When a command cannot be encoded, which is a bug.
 pub fn encode_entry(entry: &Entry) -> Result<Vec<u8>, EntryError> {
     let mut encoder = EntryEncoder::with_room(0);
     encoder.push(&entry.commands, usize::MAX)?;
@@ -100,7 +101,7 @@ impl EntryEncoder {
     /// request's own commands count more than `bytes_max`, adds none of them and returns `None`.
     ///
     /// # Errors
-    /// Only if a command cannot be encoded, which is a defect; the encoder is then unusable.
+    /// When a command cannot be encoded, which is a bug; the encoder is then unusable.
     pub fn push(
         &mut self,
         commands: &[Command],
@@ -144,7 +145,7 @@ impl EntryEncoder {
     /// the commands.
     ///
     /// # Errors
-    /// Only if the head cannot be encoded, which is a defect.
+    /// When the head cannot be encoded, which is a bug.
     pub fn finish(self, now: EpochMillis) -> Result<EncodedEntry, EntryError> {
         let Self { mut bytes, count, counted: counts } = self;
         let head = postcard::to_extend(&(counts, now, count), vec![ENTRY_VERSION])

@@ -118,7 +118,8 @@ proptest! {
             if let Some(least) = least {
                 prop_assert_eq!(encoder.push(commands, least), Ok(None));
             }
-            // The encoding also contains the length and the number of the values that differ.
+            // The encoding also contains the length and the count of the values that differ from
+            // the base.
             let whole: usize = commands.iter().map(alone).sum();
             let more = counted - before - whole;
             prop_assert!(more <= 24 * commands.len(), "{more}");
@@ -161,7 +162,7 @@ fn the_common_part_of_the_writes_of_a_request_is_stored_once() {
     assert!(bytes < whole + 25 * 24, "{bytes}");
 }
 
-/// Goal: a request is not rejected because its first write is much larger than the others.
+/// Goal: a request is not rejected because its first write is much larger than its other writes.
 #[test]
 fn a_delta_counts_the_bytes_of_its_whole_write() {
     let value = |length| AttributeValue::S("v".repeat(length));
@@ -182,7 +183,7 @@ fn an_entry_that_begins_with_a_delta_is_damaged() {
     let (one, two) = (entry(0, vec![commands().remove(0)]), entry(0, commands()));
     let (one, two) = (encode_entry(&one).unwrap(), encode_entry(&two).unwrap());
     let first = one.len() - alone(&commands()[0]);
-    // The number of commands in front of them is right.
+    // The encoded number of commands is correct.
     let alike = [&one[..first - 1], &[1], &two[one.len()..]].concat();
     assert!(decode_entry(&[&alike[..first - 1], &[0]].concat()).is_ok());
     let error = decode_entry(&alike).unwrap_err().to_string();

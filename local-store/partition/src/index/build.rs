@@ -101,9 +101,9 @@ fn add_entries(
     })?;
     for entry in entries {
         // An entry that already exists in this arc was added by a later write, so it is equal or
-        // newer and is kept. An entry for another arc is always sent, because this arc cannot look
-        // it up. Adding an entry twice is idempotent, because the entry is derived from the current
-        // item.
+        // newer and must not be overwritten. An entry for another arc is always sent, because this
+        // arc cannot look it up. Adding an entry twice is idempotent, because the entry is derived
+        // from the current item.
         if entry.arc != here || overlay.get(&entry.key)?.is_none() {
             replace_entry(overlay, table, index, here, None, Some(entry))?;
         }

@@ -197,8 +197,8 @@ pub(crate) fn names_looked_at<'t>(
 
 /// Checks whether the values that an update computed can be the keys of indexes, as [`check_put`]
 /// does. Accepts an invalid value that the update leaves unchanged: the value was written before
-/// the index was created, so the index has no entry for the item. Both items need only the
-/// attributes of [`names_looked_at`].
+/// the index was created, so the index has no entry for the item. The old and the new item must
+/// have only the attributes of [`names_looked_at`].
 pub(crate) fn check_updated(
     table: &Table,
     update: &Update,

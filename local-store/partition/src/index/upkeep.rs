@@ -161,8 +161,8 @@ pub(crate) fn update_entries(
     Ok(writes)
 }
 
-/// Replaces `before` by `after` and updates the statistics. An entry in this arc changes
-/// immediately; a change of an entry in another arc goes through the outbox.
+/// Replaces the entry `before` with the entry `after`, and updates the statistics. An entry in this
+/// arc changes immediately; a change of an entry in another arc goes through the outbox.
 pub(crate) fn replace_entry<'i>(
     overlay: &mut Overlay<'_>,
     table: &Table,

@@ -7,7 +7,8 @@ use super::{Family, item, take};
 use crate::storage::ReadError;
 use crate::table::identifiers::TableId;
 
-/// Returns the first possible key of a table's expiry entries at or after a second.
+/// Returns the first possible key of a table's expiry entries with an expiry time of at least
+/// `expires_at`.
 pub(crate) fn time_prefix(table: TableId, expires_at: u64) -> Vec<u8> {
     let mut key = Family::Expiry.of_table(table);
     key.extend_from_slice(&expires_at.to_be_bytes());

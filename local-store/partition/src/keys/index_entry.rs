@@ -86,7 +86,7 @@ fn append_primary(key: &mut Vec<u8>, PrimaryKey { partition, sort }: &PrimaryKey
     sort.iter().for_each(|part| append(key, part));
 }
 
-/// Returns the token in the key of an entry that [`encode_stored`] made.
+/// Returns the token in the key of an entry, as [`encode_stored`] encodes it.
 pub(crate) fn token_of(key: &[u8]) -> Token {
     let token = key.get(13..).and_then(take::<8>).map(|(token, _)| u64::from_be_bytes(token));
     Token(token.unwrap_or(0))

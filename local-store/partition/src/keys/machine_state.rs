@@ -1,4 +1,5 @@
-//! Key: `[1]`. Value: the machine's state that must survive a restart, in addition to the tables.
+//! Key: `[1]`. Value: the state of the state machine that must survive a restart, in addition to
+//! the tables.
 //!
 //! The state is part of every batch, so the storage always records exactly which log entries it
 //! contains.
@@ -10,7 +11,7 @@ use super::{Family, decode_value, encode_value};
 use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 
-/// The state of a machine that must survive a restart, in addition to its tables.
+/// The state of a state machine that must survive a restart, in addition to its tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MachineState {
     /// The last applied log index; 0 before the first.

@@ -101,7 +101,7 @@ pub(crate) fn read_behind(
 
 /// Returns the error for an outbox that lacks an undelivered change.
 pub(crate) fn missing(to: ArcId, number: u64) -> ReadError {
-    ReadError(format!("change {number} of index entries for arc {} is missing", to.0))
+    ReadError(format!("the outbox lacks change {number} of the index entries for arc {}", to.0))
 }
 
 /// Returns the number of the last change received from an arc.
@@ -149,7 +149,8 @@ mod tests {
         for (acknowledged, number) in [(2, 3), (4, 5)] {
             progress.acknowledged = acknowledged;
             write_progress(&mut overlay, ArcId(3), progress).unwrap();
-            let missing = format!("change {number} of index entries for arc 3 is missing");
+            let missing =
+                format!("the outbox lacks change {number} of the index entries for arc 3");
             assert_eq!(read_delivery_batch(&overlay, ArcId(0), ArcId(3)), Err(ReadError(missing)));
         }
     }

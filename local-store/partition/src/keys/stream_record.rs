@@ -108,7 +108,11 @@ pub(crate) fn visit_row(
         match (rest.is_empty(), sequence == last) {
             (true, true) => return Ok(ControlFlow::Continue(())),
             (false, false) => {}
-            _ => return Err(unreadable("the key does not match the row's last record")),
+            _ => {
+                return Err(unreadable(
+                    "the key's sequence number differs from that of the value's last record",
+                ));
+            }
         }
     }
 }
@@ -140,7 +144,7 @@ fn split_record(records: &[u8]) -> Result<(u32, &[u8], &[u8]), ReadError> {
         let (record, behind) = rest.split_at_checked(length)?;
         Some((u32::from_be_bytes(position), record, behind))
     });
-    head.ok_or_else(|| unreadable("the row ends too early"))
+    head.ok_or_else(|| unreadable("the value ends too early"))
 }
 
 fn unreadable(what: &str) -> ReadError {

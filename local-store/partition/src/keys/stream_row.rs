@@ -76,7 +76,7 @@ impl OpenRow {
     }
 
     fn push(&mut self, sequence: Sequence, record: &impl Serialize) -> Result<(), ReadError> {
-        debug_assert!(self.last < sequence, "records of a row must be in ascending order");
+        debug_assert!(self.last < sequence, "sequence numbers must be ascending");
         self.last = sequence;
         self.bytes.extend_from_slice(&sequence.position.to_be_bytes());
         let head_end = self.bytes.len() + 4;
@@ -84,7 +84,7 @@ impl OpenRow {
         self.bytes = postcard::to_extend(record, mem::take(&mut self.bytes)).map_err(unwritable)?;
         let length = u32::try_from(self.bytes.len() - head_end).map_err(unwritable)?;
         let room = self.bytes.get_mut(head_end - 4..head_end);
-        room.ok_or_else(|| unwritable("the buffer has no room for the record's length"))?
+        room.ok_or_else(|| unwritable("the buffer lacks the four bytes of the record's length"))?
             .copy_from_slice(&length.to_be_bytes());
         Ok(())
     }

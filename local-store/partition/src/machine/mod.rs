@@ -69,7 +69,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Restores the machine of a ring with one arc from its storage.
+    /// Restores the state machine of a ring with one arc from its storage.
     ///
     /// # Errors
     /// When the storage cannot be read.
@@ -77,7 +77,8 @@ impl Machine {
         Self::open_in(ArcPosition::default(), view)
     }
 
-    /// Restores the machine of an arc from its storage. The position of an arc must never change.
+    /// Restores the state machine of an arc from its storage. The position of an arc must never
+    /// change.
     ///
     /// # Errors
     /// When the storage cannot be read.
@@ -164,10 +165,11 @@ impl Machine {
         Ok((batch, replies))
     }
 
-    /// Records that the entry at `index` is applied, without applying it: another machine with the
-    /// same state and position has computed its batch. The caller adds that batch to the storage.
-    /// Returns false and does nothing if the entry was applied before, or if the entry has commands
-    /// that change more than items. Such commands must also change this machine's tables or locks.
+    /// Records that the entry at `index` is applied, without applying it: the state machine of
+    /// another replica with the same state has computed the entry's batch. The caller adds that
+    /// batch to the storage. Returns false and does nothing if the entry was applied before, or if
+    /// the entry has commands that change more than items. Such commands must also change this
+    /// state machine's tables or locks.
     pub fn take_over(&mut self, index: u64, entry: &Entry) -> bool {
         if index <= self.state.applied_index || !entry.only_writes() {
             return false;
@@ -258,8 +260,8 @@ impl Machine {
         }
     }
 
-    /// Expires an item. Like [`Machine::write`], leaves the machine's tables and locks unchanged:
-    /// see [`Entry::only_writes`].
+    /// Expires an item. Like [`Machine::write`], leaves the tables and locks unchanged: see
+    /// [`Entry::only_writes`].
     fn expire(
         &self,
         overlay: &mut Overlay<'_>,

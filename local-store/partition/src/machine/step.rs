@@ -1,5 +1,5 @@
-//! The work limit of one background step, so that no entry takes long to apply and no batch becomes
-//! too large.
+//! The work limit of one background step, so that no log entry takes long to apply and no batch
+//! becomes too large.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! Tests that compare the machine with a plain map, and check its invariants.
+//! Tests that compare the state machine with a plain map, and check its invariants.
 //!
 //! Expressions are tested in their own crate, so every update in these tests is `ADD n :v`.
 
@@ -19,7 +19,7 @@ use crate::*;
 
 pub(crate) const START: u64 = 1_800_000_000_000;
 
-/// A replica: a machine and its storage.
+/// A replica: a state machine and its storage.
 pub(crate) struct Replica {
     pub(crate) machine: Machine,
     pub(crate) storage: MapStorage,
@@ -368,7 +368,8 @@ proptest! {
         }
         prop_assert_eq!(&twin.storage.0, &replica.storage.0);
 
-        // A machine that takes over the batches of another machine also gives the same bytes.
+        // A state machine that takes over the batches of another replica also produces the same
+        // bytes.
         let (mut first, mut other) = (Replica::new(), Replica::new());
         for (index, entry) in (1u64..).zip(&log) {
             let (batch, _) = first.machine.apply(&first.storage, index, entry).unwrap();

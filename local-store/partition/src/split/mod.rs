@@ -28,20 +28,20 @@ use crate::table::partition::{PARTITIONS_MAX, Partition, Split, SplitPoint};
 use crate::table::placement::ArcPosition;
 use crate::table::token_range::TokenRange;
 
-/// The maximum number of items that one step counts, so that no entry takes long to apply.
+/// The maximum number of items that one step counts, so that no log entry takes long to apply.
 const STEP_ITEMS_MAX: u64 = 2000;
 
 /// The result of a counting step.
 enum CountResult {
     /// There are more items to count.
     More(Split),
-    /// The lower part was counted completely; the upper part begins here.
+    /// The lower part was counted completely. The upper part begins at the given token.
     Whole(Token),
     /// All items have one partition key.
     Indivisible,
 }
 
-/// Begins to split a partition, or returns why it cannot be split.
+/// Begins to split a partition, or returns the reason why the partition cannot be split.
 pub(crate) fn begin(
     table: &mut Table,
     number: PartitionNumber,
@@ -178,9 +178,9 @@ fn count_next(
 
 /// The reason why counting the lower part stopped.
 enum WalkEnd {
-    /// The items below this token have at least half of the bytes.
+    /// The items below the given token have at least half of the bytes.
     Half(Token),
-    /// This step has counted its maximum number of items or bytes.
+    /// The step has counted its maximum number of items or bytes.
     Limit,
     /// All items below the split point are counted or, without a split point, all items of the
     /// partition.
@@ -297,7 +297,7 @@ pub fn find_due_splits<'a>(
             }
         }
         let wanted = usize::try_from(partition_count(table.billing)).unwrap_or(usize::MAX);
-        // This arc needs a share of the partitions that is proportional to its number of placement
+        // The required number of partitions in this arc is proportional to its number of placement
         // ranges.
         let (own, all) = table.placement.share_of(position.arc);
         let wanted = wanted.saturating_mul(own).div_ceil(all.max(1));

@@ -1,5 +1,5 @@
-//! The machine's interface to an ordered storage engine: a consistent view to read, and one atomic
-//! batch to write. `overlay` builds a batch; the engines are in the crate `storage`.
+//! The state machine's interface to an ordered storage engine: a consistent view to read, and one
+//! atomic batch to write. `overlay` builds a batch; the engines are in the crate `storage`.
 
 pub(crate) mod overlay;
 
@@ -105,7 +105,7 @@ pub(crate) fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // Only a prefix of 0xff bytes reaches this line, and no key family has this number.
+    // Only a prefix of 0xff bytes reaches this line, and no key family has the tag 0xff.
     vec![u8::MAX; prefix.len() + 1]
 }
 
@@ -128,7 +128,7 @@ pub(crate) mod testing {
                     Op::Put(key, value) => self.0.insert(key, value.to_vec()),
                     Op::Insert(key, value) => {
                         let before = self.0.insert(key, value.to_vec());
-                        assert_eq!(before, None, "an inserted key must not exist before");
+                        assert_eq!(before, None, "the inserted key already exists");
                         before
                     }
                     Op::Delete(key) => self.0.remove(&key),

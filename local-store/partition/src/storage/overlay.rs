@@ -166,7 +166,7 @@ impl View for Overlay<'_> {
         reverse: bool,
         visit: &mut Visit<'_>,
     ) -> Result<(), ReadError> {
-        debug_assert!(self.open_rows.is_empty(), "rows are closed before a scan");
+        debug_assert!(self.open_rows.is_empty(), "stream rows must be closed before a scan");
         if from >= to {
             return Ok(());
         }

@@ -41,9 +41,9 @@ fn hexadecimal(number: u128) -> String {
 /// The position from which to read a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Position {
-    /// At this sequence, inclusive.
+    /// At the given sequence, inclusive.
     At(Sequence),
-    /// After this sequence, exclusive.
+    /// After the given sequence, exclusive.
     After(Sequence),
 }
 

@@ -1,4 +1,4 @@
-//! Billing modes, and the partitions that a new table needs for its throughput.
+//! Billing modes, and the initial number of partitions of a table for its throughput.
 
 use model::limits::{ON_DEMAND_PARTITIONS, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
 use serde::{Deserialize, Serialize};

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TableId(pub u64);
 
-/// A partition's number, unique among all partitions that its table ever had.
+/// A partition's id, unique among all partitions that its table ever had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PartitionNumber(pub u32);
 
-/// A shard's number, unique among all shards that its table ever had.
+/// A shard's id, unique among all shards that its table ever had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShardNumber(pub u32);
 
-/// An index's number, unique among all indexes that its table ever had.
+/// An index's id, unique among all indexes that its table ever had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct IndexNumber(pub u32);

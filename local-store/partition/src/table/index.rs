@@ -24,7 +24,7 @@ pub enum IndexKind {
 pub enum IndexProjection {
     /// No further attributes.
     KeysOnly,
-    /// These attributes.
+    /// The attributes with the given names.
     Include(Vec<String>),
     /// All attributes.
     All,
@@ -82,7 +82,7 @@ impl IndexStatus {
 /// A secondary index of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecondaryIndex {
-    /// The number of the index. An index that is deleted and recreated has a new number.
+    /// The index's id, unique in its table. An index that is deleted and recreated has a new id.
     pub number: IndexNumber,
     /// The index's definition.
     pub definition: IndexDefinition,
@@ -95,7 +95,7 @@ pub struct SecondaryIndex {
 pub enum IndexChange {
     /// Creates an index, which is then built from the table's items.
     Create(IndexDefinition),
-    /// Deletes the index with this name.
+    /// Deletes the index with the given name.
     Delete(String),
     /// Changes the read and write capacity units of an index.
     Throughput(String, (u64, u64)),

@@ -83,7 +83,7 @@ pub struct TableOptions {
     pub latest_policy_revision: u64,
     /// Point-in-time recovery, if it is enabled.
     pub recovery: Option<Recovery>,
-    /// The time at which the table was last made on-demand.
+    /// The time of the table's last change to on-demand mode.
     pub on_demand_at: Option<EpochMillis>,
     /// The time at which the table's provisioned throughput was last increased.
     pub increased_at: Option<EpochMillis>,
@@ -146,7 +146,7 @@ pub enum ExpectedPolicy {
     Any,
     /// No policy.
     Absent,
-    /// The policy with this revision.
+    /// The policy with the given revision.
     Revision(u64),
 }
 
@@ -160,7 +160,7 @@ impl TableOptions {
         options
     }
 
-    /// Returns the warm throughput of a table with this billing mode.
+    /// Returns the warm throughput of a table with the given billing mode.
     #[must_use]
     pub fn warm_of_table(&self, billing: Billing) -> Units {
         self.at_least(self.warm, billing, None)
@@ -178,7 +178,7 @@ impl TableOptions {
             (Billing::OnDemand, _) => ON_DEMAND_WARM,
             (Billing::Provisioned { .. }, Some((read, write))) => Units { read, write },
             (Billing::Provisioned { read_units, write_units }, None) => {
-                // A table that was on-demand earlier keeps the warm throughput of an on-demand
+                // A table that was on-demand earlier retains the warm throughput of an on-demand
                 // table.
                 let kept = self.on_demand_at.map_or_else(Units::default, |_| ON_DEMAND_WARM);
                 Units { read: read_units.max(kept.read), write: write_units.max(kept.write) }

@@ -42,7 +42,7 @@ pub enum SplitPoint {
     /// The token at which each side has about half of the bytes, or the middle of the range if the
     /// partition is empty.
     Half,
-    /// The upper part begins at this token.
+    /// The upper part begins at the given token.
     Token(Token),
 }
 
@@ -51,8 +51,8 @@ pub enum SplitPoint {
 pub struct Split {
     /// The first token of the upper part, once the token is known.
     pub at: Option<Token>,
-    /// The number of the partition that will contain the lower part. The statistics under this
-    /// number already include the items that were counted.
+    /// The id of the partition that will contain the lower part. The statistics under this number
+    /// already include the items that were counted.
     pub lower: PartitionNumber,
     /// The key of the last item that was counted; `None` before the first item.
     pub(crate) cursor: Option<Vec<u8>>,

@@ -1,7 +1,7 @@
 //! Placement: the arc of each part of a table.
 //!
-//! An arc is one consensus group: one log, one machine. When a table is created, its tokens are
-//! divided into ranges, one for each initial partition, and the ranges are assigned to the arcs
+//! An arc is one consensus group: one log, one state machine. When a table is created, its tokens
+//! are divided into ranges, one for each initial partition, and the ranges are assigned to the arcs
 //! round-robin. A partition is entirely in one arc, and its successors after a split are in the
 //! same arc. Therefore all records of a stream shard come from one log. The first arc decides the
 //! table's definition; the other arcs adopt it, version by version. See
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::identifiers::TableId;
 
-/// The maximum number of arcs in a ring. Each arc adds a state to every node, and more arcs than
+/// The maximum number of arcs in a ring. Each arc adds a replica to every node, and more arcs than
 /// CPU cores do not increase throughput.
 pub const ARCS_MAX: u32 = 16;
 /// Size of each arc's range of partition and shard numbers: arc 2 counts from 200,000,000, so that
@@ -50,7 +50,7 @@ impl fmt::Display for ArcId {
     }
 }
 
-/// The arc of a machine, and the number of arcs in its ring.
+/// The arc of a state machine, and the number of arcs in its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArcPosition {
     /// The arc.

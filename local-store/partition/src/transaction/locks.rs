@@ -40,7 +40,7 @@ impl Locks {
         }
     }
 
-    /// Returns whether the item with this storage key is locked.
+    /// Returns whether the item with the given storage key is locked.
     pub(crate) fn contains(&self, stored: &[u8]) -> bool {
         self.0.contains_key(stored)
     }

@@ -4,7 +4,7 @@
 //! the order of the log makes transactions serializable (see
 //! `docs/decisions/0005-transactions-are-one-log-entry.md`). Transactions over several arcs are in
 //! `two_phase_commit`. Each operation is an ordinary write (see `write`); this module applies all
-//! of them or none. Source: AWS, "DynamoDB transactions: how it works".
+//! operations or none. Source: AWS, "DynamoDB transactions: how it works".
 
 pub(crate) mod locks;
 pub(crate) mod state;
@@ -109,8 +109,8 @@ pub(crate) fn attempt_all(
     Ok(Ok(writes))
 }
 
-/// Returns the result of the transaction with this token, if this arc has applied it and the token
-/// has not expired. Returns `TokenMismatch` if the token belongs to another transaction.
+/// Returns the result of the transaction with the given token, if this arc has applied it and the
+/// token has not expired. Returns `TokenMismatch` if the token belongs to another transaction.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -176,7 +176,7 @@ fn repeat(known: &TokenResult, fingerprint: u128) -> Reply {
 /// Returns a hash that identifies the operations of a transaction.
 ///
 /// # Errors
-/// Only if the operations cannot be encoded, which is a defect.
+/// When the operations cannot be encoded, which is a bug.
 pub fn fingerprint(operations: &[Write]) -> Result<u128, ReadError> {
     let bytes = postcard::to_stdvec(operations)
         .map_err(|error| ReadError(format!("cannot encode a transaction: {error}")))?;

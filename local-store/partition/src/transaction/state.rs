@@ -30,8 +30,8 @@ impl TransactionId {
         low(self) == low(other)
     }
 
-    /// Returns whether this id belongs to an attempt at the request with this token. The result is
-    /// wrongly true if two 64-bit hashes are equal.
+    /// Returns whether this id belongs to an attempt at the request with the given token. The
+    /// result is wrongly true if two 64-bit hashes are equal.
     #[must_use]
     pub fn is_attempt_at(self, token: &str) -> bool {
         self.has_token_of(Self::new([0, 0], Some(token)))

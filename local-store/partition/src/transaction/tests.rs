@@ -117,7 +117,8 @@ fn a_failed_operation_changes_nothing_and_every_reason_is_returned() {
         ),
         "{reasons:?}"
     );
-    // Only the machine's own state, under the key `[1]`, has changed. The token can be reused.
+    // Only the state machine's own state, under the key `[1]`, has changed. The token can be
+    // reused.
     let without_state = |mut all: BTreeMap<Vec<u8>, Vec<u8>>| {
         all.remove(&vec![1]);
         all
@@ -153,7 +154,7 @@ fn a_token_applies_a_transaction_once_in_ten_minutes() {
         |replica: &Replica, at| has_expired_tokens(&replica.storage, EpochMillis(START + at));
     assert_eq!(has_expired(&replica, life - 1), Ok(false));
     assert_eq!(has_expired(&replica, life), Ok(true));
-    // After ten minutes the token can be reused, even if the machine has not deleted it yet.
+    // After ten minutes the token can be reused, even if the state machine has not deleted it yet.
     assert!(matches!(send(&mut replica, 6, life, 4), Reply::Transacted { repeated: false, .. }));
     assert_eq!(has_expired(&replica, life), Ok(false));
     let forgotten = replica.apply(7, &entry(2 * life, vec![Command::ForgetTokens]));

@@ -44,9 +44,9 @@ fn is_old(began: EpochMillis, now: EpochMillis) -> bool {
     now.since(began) > TRANSACTION_LIFE_MS
 }
 
-/// Checks the operations of a transaction and locks their items. If that is not possible, replies
-/// with the reason. A repeated command finds the locks of the first command and replies with a
-/// conflict.
+/// Prepares a transaction in this arc: checks its operations and locks their items. If an operation
+/// fails or an item is locked already, replies with the reason. A repeated command finds the locks
+/// of the first command and replies with a conflict.
 pub(crate) fn prepare(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -56,7 +56,7 @@ pub(crate) fn prepare(
     prepare: &Prepare,
 ) -> Result<Reply, ReadError> {
     let &Prepare { id, deciding_arc, began, ref operations, return_items } = prepare;
-    // A transaction without operations has no locks. A repeated command could not be recognised.
+    // A transaction without operations has no locks, so a repeated command could not be recognised.
     if operations.is_empty() || is_old(began, now) || keys::is_finished(overlay, began, id)? {
         return Ok(Reply::TransactionOver);
     }

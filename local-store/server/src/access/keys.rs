@@ -106,7 +106,7 @@ impl AccessKeys {
         let Some(Section { line, id, secret, account }) = section else { return Ok(()) };
         let (Some(id), Some(secret)) = (id, secret) else {
             return Err(format!(
-                "line {line}: the section needs `aws_access_key_id` and `aws_secret_access_key`"
+                "line {line}: the section must have `aws_access_key_id` and `aws_secret_access_key`"
             ));
         };
         if id.is_empty() || secret.is_empty() || id.contains(['/', ',', ' ']) {
@@ -156,7 +156,7 @@ mod tests {
             ("", "there is no access key"),
             ("aws_access_key_id = A", "line 1: expected a `[section]`"),
             ("[a]\nhidden", "line 2: expected `[section]` or"),
-            ("[a]\naws_access_key_id = A", "line 1: the section needs"),
+            ("[a]\naws_access_key_id = A", "line 1: the section must have"),
             ("[a]\n[b]\naws_access_key_id = A\naws_secret_access_key = hidden", "line 1: the"),
             (
                 "[a]\naws_access_key_id = A/B\naws_secret_access_key = hidden",

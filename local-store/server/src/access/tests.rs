@@ -105,7 +105,7 @@ fn the_parts_of_a_signature_stand_behind_commas_or_blanks() {
     }
 }
 
-/// The time is checked before the scope, the headers and the key, as in the service.
+/// Goal: the time is checked before the scope, the headers and the key, as in DynamoDB.
 #[test]
 fn an_old_signature_is_told_to_be_old_whatever_else_is_wrong() {
     let mut head = header_form();
@@ -133,7 +133,7 @@ fn clocks_may_differ_by_a_quarter_of_an_hour() {
             Some(part) => assert_refused(&header_form(), BODY, age, part),
         }
     }
-    // The signer may use the clock of this machine or the `Date` header of responses.
+    // The signer may use this computer's clock or the time in the `Date` header of responses.
     let at = |age: i64| Timestamp::from_second(SIGNED_AT + age).unwrap();
     for (now, shown, is_taken) in [(0, 7200, true), (-7200, 0, true), (-7200, 7200, false)] {
         let verified = verify(&keys(), &header_form(), BODY, at(now), Some(at(shown)));

@@ -1,6 +1,6 @@
 //! Writes the JSON of a response as a string, member by member, without a tree of JSON values.
 //!
-//! The crate `model` writes items.
+//! The crate `model` serializes items.
 
 use std::fmt::Write as _;
 

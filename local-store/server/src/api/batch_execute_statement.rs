@@ -269,8 +269,8 @@ impl Submission {
     }
 }
 
-/// Checks that all statements are reads, or all are writes, and that no two concern the same item.
-/// Statements that have already failed are ignored.
+/// Checks that the statements are either all reads or all writes, and that no two statements
+/// concern the same item. Statements that have already failed are ignored.
 fn check_together(prepared: &[Result<Prepared, ApiError>]) -> Result<(), ApiError> {
     let is_read = |prepared: &&Prepared| matches!(prepared, Prepared::Read(..));
     let reads = prepared.iter().flatten().filter(is_read).count();

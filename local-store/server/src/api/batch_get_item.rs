@@ -47,7 +47,7 @@ struct Progress<'j> {
     capacities: Vec<(&'j str, Capacity)>,
     /// The number of keys that were looked up.
     read: usize,
-    /// The error of the throughput limits if they refused some of the keys; `None` otherwise.
+    /// The throttling error if the throughput limits rejected some of the keys; `None` otherwise.
     throttled: Option<ApiError>,
 }
 
@@ -174,7 +174,7 @@ fn check_kinds(reads: &[TableRead<'_>]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Checks everything that DynamoDB checks before it looks up the table.
+/// Does the checks that DynamoDB does before it looks up the table.
 fn check_table(read: &TableRead<'_>) -> Result<Option<Projection>, ApiError> {
     check_combination(
         read.parameters,

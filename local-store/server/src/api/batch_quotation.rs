@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use model::json::{self, Json};
 use model::{AttributeValue, Item};
 
-/// The length in bytes at which a quotation is truncated. Otherwise a response could be as large as
-/// the largest request.
+/// The length in bytes at which a quotation is truncated. Without this limit, a response could be
+/// as large as the largest request.
 const BYTES_MAX: usize = 64 * 1024;
 
 /// Returns the members as a JSON object without spaces.

@@ -38,7 +38,7 @@ enum Request {
     Invalid(Missing),
 }
 
-/// Flags that tell whether the put and the delete are present without their required member.
+/// Flags: whether the put, and whether the delete, is present without its required member.
 #[derive(Clone, Copy)]
 struct Missing {
     key: bool,
@@ -131,19 +131,19 @@ pub(super) async fn batch_write_item(
 }
 
 /// The name of a table as it was sent, the table, and its admitted commands. Each command has its
-/// number in the batch, counted from 1, and its admitted capacity.
+/// position in the batch, counted from 1, and its admitted capacity.
 type AdmittedWrites<'j> = (&'j str, Arc<Table>, Vec<(usize, Admitted)>);
 
 /// The commands of a batch that the throughput limits admit.
 struct Admission<'j> {
     commands: Vec<Command>,
     tables: Vec<AdmittedWrites<'j>>,
-    /// The numbers of the commands that exceed the throughput.
+    /// The positions of the commands that exceed the throughput of their table.
     throttled: BTreeSet<usize>,
 }
 
-/// Removes the commands that exceed the throughput of their table. Refuses the batch if all commands
-/// exceed it.
+/// Removes the commands that exceed the throughput of their table. Rejects the batch if all
+/// commands exceed the throughput.
 fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     let mut admission = Admission {
         commands: Vec::with_capacity(plan.commands.len()),
@@ -175,8 +175,8 @@ fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     }
 }
 
-/// Writes the requests with these numbers, counted from 1, as unprocessed: they exceed the throughput
-/// of their table, or a running transaction has locked their items.
+/// Writes the requests at these positions, counted from 1, as unprocessed: they exceed the
+/// throughput of their table, or a running transaction has locked their items.
 fn write_unprocessed(
     out: &mut String,
     tables: Vec<TableWrites<'_>>,

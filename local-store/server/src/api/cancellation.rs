@@ -1,6 +1,7 @@
 //! The reasons of a cancelled transaction: the member `CancellationReasons`, with DynamoDB's error messages.
 //!
-//! Source: AWS, "TransactWriteItems", reasons for cancellation. `error` has the error itself.
+//! Source: AWS, "TransactWriteItems", reasons for cancellation. The module `error` creates the
+//! error itself.
 
 use partition::CancellationReason;
 
@@ -17,7 +18,7 @@ pub(super) const TABLE_NOT_FOUND: &str = "Requested resource not found";
 /// The outcome of an operation in a cancelled transaction: no failure, or the reason of its failure.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reason {
-    /// The outcome when the transaction was applied: a failure, or
+    /// The outcome when the transaction was applied to the state: a failure, or
     /// [`CancellationReason::None`] for no failure.
     OfState(CancellationReason),
     /// An insert found an existing item.
@@ -26,7 +27,7 @@ pub(crate) enum Reason {
     Throttled {
         /// Whether the table's throughput is provisioned.
         is_provisioned: bool,
-        /// The message of DynamoDB.
+        /// DynamoDB's error message.
         text: String,
     },
     /// The table does not exist, so the operation was not attempted.

@@ -19,8 +19,8 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// Returns the cost of a write with an old and a new image. The larger image counts. The minimum
-    /// is one unit.
+    /// Returns the cost of a write with an old and a new image, which depends on the larger image.
+    /// The minimum is one unit.
     pub(crate) fn of_write(old_bytes: usize, new_bytes: usize) -> Self {
         Self { halves: 2 * old_bytes.max(new_bytes).div_ceil(WRITE_UNIT_BYTES).max(1) }
     }
@@ -33,8 +33,8 @@ impl Capacity {
     }
 
     /// Returns the cost of a write in a transaction that the client repeated with the same token.
-    /// The cost is the cost of a read, because the store returns the earlier result. The larger of
-    /// the two images counts.
+    /// The cost is the cost of a read, because the store returns the earlier result. The cost
+    /// depends on the larger of the two images.
     pub(crate) fn of_repeat(written: &Written) -> Self {
         Self::of_read(written.old_bytes.max(written.new_bytes), true)
     }

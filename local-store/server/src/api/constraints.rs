@@ -73,7 +73,7 @@ impl Constraints {
     }
 
     /// Checks that the parameter is present. In all functions of this type, `at` is the parameter's
-    /// name in failures. It is formatted only for a failure.
+    /// name in error messages, which is formatted only if the check fails.
     pub(crate) fn required(&mut self, at: impl Display, is_present: bool) {
         if !is_present {
             self.fail(None, &at, "Member must not be null");
@@ -248,7 +248,7 @@ impl Constraints {
         }
     }
 
-    /// Adds the failure of a constraint for which this type has no function.
+    /// Adds the failure of a constraint for which `Constraints` has no function.
     pub(crate) fn other(&mut self, at: &str, shown: &dyn Display, constraint: &str) {
         self.fail(Some(shown), &at, constraint);
     }

@@ -56,7 +56,7 @@ pub(super) async fn delete_item(
     Ok(out)
 }
 
-/// Reads the key and the condition, and does the checks that do not need the table.
+/// Parses the key and the condition, and does the checks that do not depend on the table.
 fn read(
     parameters: Parameters<'_>,
     shared: WriteParameters<'_>,

@@ -1,5 +1,5 @@
-//! `DescribeEndpoints`: returns the endpoint for clients with endpoint discovery. It is this store,
-//! with the host name of the request.
+//! `DescribeEndpoints`: returns the endpoint for clients with endpoint discovery. The endpoint is
+//! this store, under the host name of the request.
 
 use model::json;
 

@@ -49,7 +49,7 @@ impl ApiError {
         }
     }
 
-    /// Creates a `ValidationException` with this message.
+    /// Creates a `ValidationException` with the given message.
     #[must_use]
     pub fn validation(message: impl Into<String>) -> Self {
         Self::new(ErrorType::Validation, message)
@@ -136,7 +136,7 @@ impl ApiError {
         Self::new(ErrorType::ResourceNotFound, text)
     }
 
-    /// Creates a `ResourceNotFoundException` with this message.
+    /// Creates a `ResourceNotFoundException` with the given message.
     #[must_use]
     pub fn resource_missing(message: impl Into<String>) -> Self {
         Self::new(ErrorType::ResourceNotFound, message)
@@ -170,7 +170,7 @@ impl ApiError {
         Self::new(ErrorType::ResourceNotFound, text)
     }
 
-    /// Creates a `ResourceInUseException`: a table with this name exists.
+    /// Creates a `ResourceInUseException`: a table with the given name exists.
     #[must_use]
     pub fn table_exists(name: &str) -> Self {
         Self::new(ErrorType::ResourceInUse, format!("Table already exists: {name}"))
@@ -188,7 +188,7 @@ impl ApiError {
         Self::new(ErrorType::LimitExceeded, message)
     }
 
-    /// Creates a `ConditionalCheckFailedException`, with the item if the request asked for it.
+    /// Creates a `ConditionalCheckFailedException`, with the item if the request requires it.
     #[must_use]
     pub fn condition_failed(item: Option<Item>) -> Self {
         let mut error =
@@ -220,7 +220,8 @@ impl ApiError {
         Self::new(ErrorType::TransactionConflict, "Transaction is ongoing for the item")
     }
 
-    /// Creates a `TransactionInProgressException`: an earlier request with this token is in progress.
+    /// Creates a `TransactionInProgressException`: an earlier request with the same token is in
+    /// progress.
     #[must_use]
     pub fn transaction_in_progress() -> Self {
         Self::new(
@@ -310,7 +311,7 @@ impl ApiError {
         )
     }
 
-    /// Creates an `InternalServerError` for a defect of this store, and logs the reason.
+    /// Creates an `InternalServerError` for a bug in this store, and logs the reason.
     #[must_use]
     pub fn defect(reason: &str) -> Self {
         tracing::error!(reason, "a request failed because of a defect in the store");
@@ -401,7 +402,8 @@ impl ApiError {
             json::write_item(&mut body, item);
         }
         if let Some(Throttling { reason, resource }) = self.throttling.as_deref() {
-            // The two throttling errors also spell their members differently (AWS API reference).
+            // The two throttling errors also differ in the spelling of their members (AWS API
+            // reference).
             let is_provisioned = self.error_type == ErrorType::ProvisionedThroughputExceeded;
             body.push_str(if is_provisioned { ",\"T" } else { ",\"t" });
             body.push_str("hrottlingReasons\":[{");

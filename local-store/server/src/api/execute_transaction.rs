@@ -88,7 +88,8 @@ fn in_statement(position: usize, error: ApiError) -> ApiError {
 /// The planned statements of a transaction, and the reasons of the statements that are invalid.
 struct Planned<T> {
     found: Vec<T>,
-    /// The reason for each statement that was added; [`Reason::NONE`] for a valid statement.
+    /// The cancellation reason of each statement that was added; [`Reason::NONE`] for a valid
+    /// statement.
     reasons: Vec<Reason>,
 }
 

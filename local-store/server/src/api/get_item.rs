@@ -92,7 +92,8 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
     Ok(out)
 }
 
-/// Decodes an item from its stored bytes, appends it to the response, and returns its size.
+/// Decodes an item from its stored bytes, appends the item to the response, and returns the item's
+/// size in bytes.
 fn write_found(
     out: &mut String,
     bytes: &[u8],

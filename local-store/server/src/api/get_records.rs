@@ -81,7 +81,7 @@ struct Records<'r> {
 struct Page {
     /// The response, up to and including the last record that was read.
     out: String,
-    /// The place of the next record to read.
+    /// The position of the next record to read.
     place: Place,
     count: usize,
     /// Whether the page is full but more records follow.
@@ -98,8 +98,8 @@ impl Page {
 }
 
 impl Records<'_> {
-    /// Reads records from the page's place until the page is full, the shard has no more records, or
-    /// a short read reaches its limit.
+    /// Reads records from the page's position until the page is full, the shard has no more
+    /// records, or a short read reaches its limit.
     fn read(&self, page: &mut Page, is_short: bool) -> Result<(), ReadError> {
         let from = match page.place {
             Place::TrimHorizon => Position::At(self.shard.first),

@@ -1,4 +1,4 @@
-//! `GetShardIterator`: returns an iterator, which contains the place in a shard to read from.
+//! `GetShardIterator`: returns an iterator, which contains the position in a shard to read from.
 //!
 //! `shard_iterator` encodes an iterator as a string.
 
@@ -90,9 +90,9 @@ fn check_companions(
     Ok(())
 }
 
-/// Returns the place of the first record that was created at `time` or later; if there is none, the
-/// place after all records. As in DynamoDB, returns the trim horizon if records of this time may
-/// already have been trimmed.
+/// Returns the position of the first record that was created at `time` or later; if there is no
+/// such record, the position after all records. As in DynamoDB, returns the trim horizon if records
+/// of this time may already have been trimmed.
 fn since(
     view: &dyn View,
     table: &Table,
@@ -108,7 +108,7 @@ fn since(
     }
 }
 
-/// Returns the place after all records that were acknowledged before this request.
+/// Returns the position after all records that were acknowledged before this request.
 fn latest(view: &dyn View, table: &Table, shard: &Shard) -> Result<Place, ApiError> {
     Ok(read_last_sequence(view, table, shard)?.map_or(Place::TrimHorizon, Place::After))
 }
@@ -128,7 +128,7 @@ fn sequence_of_shard(text: &str, shard: &Shard) -> Result<Sequence, ApiError> {
         })
 }
 
-/// Refuses a place whose next record was trimmed.
+/// Rejects a position whose next record was trimmed.
 pub(crate) fn check_not_trimmed(place: Place, shard: &Shard) -> Result<(), ApiError> {
     let misses = match (place, shard.trimmed) {
         (Place::TrimHorizon, _) | (_, None) => false,

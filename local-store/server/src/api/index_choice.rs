@@ -180,7 +180,7 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Returns the place of an `ExclusiveStartKey`. An exclusive start key of an index must have
+    /// Returns the position of an `ExclusiveStartKey`. An exclusive start key of an index must have
     /// exactly the key attributes of the table and of the index.
     pub(crate) fn start_key(&self, key: &Item) -> Result<IndexKey, model::key::KeyError> {
         let Some(index) = self.index else {

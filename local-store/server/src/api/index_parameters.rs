@@ -20,9 +20,9 @@ use super::parameters::Parameters;
 use super::table_options::{Subject, ThroughputOptions};
 use super::table_settings::check_units;
 
-/// The maximum number of indexes in a list that are checked. It bounds the work, because each index
-/// is compared with all earlier indexes. It is larger than the limit of a table, so that an error in
-/// an index is reported before the error about the number of indexes.
+/// The maximum number of indexes in a list that are checked. This maximum bounds the work, because
+/// each index is compared with all earlier indexes. The maximum is larger than the limit of a
+/// table, so that an error in an index is reported before the error about the number of indexes.
 const INDEXES_CHECKED_MAX: usize = 100;
 
 /// One index, as it was sent.
@@ -115,7 +115,7 @@ impl<'j> IndexParameters<'j> {
         billing != Billing::OnDemand && self.throughput.is_none()
     }
 
-    /// Adds the failures of an index. `at` is the place of the index in the request.
+    /// Adds the failures of an index. `at` is the path of the index in the request.
     pub(crate) fn constrain(&self, constraints: &mut Constraints, at: &str) {
         match self.name {
             Some(name) => constraints.own_name(&format!("{at}.indexName"), name),
@@ -178,7 +178,7 @@ impl<'j> IndexParameters<'j> {
         })
     }
 
-    /// Checks the projection of the index and returns it. This check does not need the table.
+    /// Checks the projection of the index and returns it. This check does not depend on the table.
     pub(crate) fn check_projection(&self) -> Result<IndexProjection, ApiError> {
         let invalid = |text: String| Err(ApiError::invalid_parameter(text));
         let Some(projection) = &self.projection else {

@@ -62,7 +62,7 @@ impl<'j> IndexUpdate<'j> {
         }
     }
 
-    /// Adds the failures of an update. `at` is the place of the update in the request.
+    /// Adds the failures of an update. `at` is the path of the update in the request.
     fn constrain(&self, constraints: &mut Constraints, at: &str) {
         match self {
             IndexUpdate::Create(index) => index.constrain(constraints, &format!("{at}.create")),
@@ -145,7 +145,7 @@ impl<'j> IndexUpdates<'j> {
         }
     }
 
-    /// Checks everything that does not need the table.
+    /// Does the checks that do not depend on the table.
     pub(crate) fn check_shape(&self) -> Result<(), ApiError> {
         let mut names = BTreeSet::new();
         if self.updates.as_ref().is_some_and(Vec::is_empty) {
@@ -286,14 +286,14 @@ impl IndexThroughput<'_> {
     }
 }
 
-/// Returns the error for an update whose throughput equals the current one.
+/// Returns the error for an update whose throughput equals the index's current throughput.
 pub(crate) fn will_not_change(what: &str, of: &str, (read, write): (u64, u64)) -> ApiError {
     ApiError::validation(format!(
         "The provisioned throughput for the {what} will not change. The requested value equals the current value. Current ReadCapacityUnits provisioned for {of}: {read}. Requested ReadCapacityUnits: {read}. Current WriteCapacityUnits provisioned for {of}: {write}. Requested WriteCapacityUnits: {write}. Refer to the Amazon DynamoDB Developer Guide for current limits and how to request higher limits."
     ))
 }
 
-/// Returns the error for missing throughput of an index in a provisioned table.
+/// Returns the error for an index without throughput in a provisioned table.
 fn units_missing(index: &str) -> ApiError {
     ApiError::invalid_parameter(format!(
         "Both ReadCapacityUnits and WriteCapacityUnits must be specified for index: {index}"

@@ -1,4 +1,4 @@
-//! Writes `ItemCollectionMetrics`, the sizes of the item collections that writes have changed.
+//! Writes `ItemCollectionMetrics`: the sizes of the item collections that a request has changed.
 //!
 //! Only a table with local indexes has item collections.
 

@@ -1,7 +1,7 @@
 //! The code that `PutItem`, `UpdateItem` and `DeleteItem` share: parameters, submission of the command, and
 //! members of the response.
 //!
-//! The file of each operation has the checks and results that the others do not share.
+//! The file of each operation has the checks and results that are specific to this operation.
 
 use expression::{Condition, ExpressionKind, Placeholders};
 use model::KeyValue;
@@ -75,7 +75,7 @@ impl<'j> WriteParameters<'j> {
         constraints.finish()
     }
 
-    /// Adds failures with the current messages. Returns false if the remaining checks must be
+    /// Adds failures with DynamoDB's newer messages. Returns false if the remaining checks must be
     /// skipped. DynamoDB reports an empty table name without any other failure, and also an invalid
     /// `ReturnValues` of an update.
     fn constrain_whole(&self, constraints: &mut Constraints, operation: WriteOperation) -> bool {

@@ -61,7 +61,8 @@ pub(crate) fn constrain_definitions(
     );
 }
 
-/// Adds the failures of the elements of a key schema. `at` is the place of the key schema in the request.
+/// Adds the failures of the elements of a key schema. `at` is the path of the key schema in the
+/// request.
 pub(crate) fn constrain_key_elements(
     constraints: &mut Constraints,
     at: &str,
@@ -111,7 +112,7 @@ impl fmt::Display for QuotedSchema<'_> {
     }
 }
 
-/// Adds a failure if a key schema has too few or too many elements. `at` is the place of the key
+/// Adds a failure if a key schema has too few or too many elements. `at` is the path of the key
 /// schema in the request.
 pub(crate) fn constrain_key_schema(
     constraints: &mut Constraints,

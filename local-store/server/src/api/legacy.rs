@@ -62,8 +62,8 @@ const PARTS: &[AttributeType] = &[
 /// The types that `BEGINS_WITH` supports.
 const TEXTS: &[AttributeType] = &[AttributeType::S, AttributeType::B];
 
-/// Returns the operator with this name, its minimum and maximum number of values, inclusive, and the types of
-/// these values.
+/// Returns the operator with the given name, its minimum and maximum number of values, inclusive,
+/// and the types of these values.
 fn operator(name: &str) -> Option<(LegacyOperator, usize, usize, &'static [AttributeType])> {
     let any = &AttributeType::ALL;
     Some(match name {
@@ -152,8 +152,8 @@ impl<'j> ConditionsParameters<'j> {
         self.conditions.is_some()
     }
 
-    /// Checks `ConditionalOperator` with the error message of a Query, which checks this parameter
-    /// before all others.
+    /// Checks `ConditionalOperator` with the error message of a Query. A Query checks this
+    /// parameter before all others.
     pub(crate) fn check_operator(&self) -> Result<(), ApiError> {
         match self.conditional_operator {
             Some(operator) if !CONDITIONAL_OPERATORS.contains(&operator) => {
@@ -242,7 +242,7 @@ impl<'j> ConditionsParameters<'j> {
     }
 }
 
-/// Checks the number of `KeyConditions` for a key with this number of attributes.
+/// Checks the number of `KeyConditions` for a key with the given number of attributes.
 pub(crate) fn check_key_conditions(
     conditions: usize,
     key_attributes: usize,

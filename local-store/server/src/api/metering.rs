@@ -32,7 +32,7 @@ fn least_read(is_consistent: bool) -> u64 {
 }
 
 impl Admitted {
-    /// Returns the capacity that an operation takes from its table, which is its first demand.
+    /// Returns the capacity that an operation takes from its table: the first of its demands.
     fn of(demands: &[Demand]) -> Self {
         Self { halves: demands.first().map_or(0, |demand| demand.halves) }
     }
@@ -195,8 +195,8 @@ pub(crate) fn admit_transaction<'t>(
 }
 
 /// Records the capacity that the write of an item consumed at the time `now`, including changed
-/// index entries. `times` is the factor of the item's cost: 2 in a transaction, and otherwise 1. It
-/// does not apply to index entries.
+/// index entries. `times` is the factor of the item's cost: 2 in a transaction, and otherwise 1.
+/// This factor does not apply to index entries.
 pub(crate) fn record_write(
     store: &Store,
     table: &Table,
@@ -229,8 +229,8 @@ pub(crate) fn record_write(
 }
 
 /// Records the capacity of a write whose condition failed. Such a write consumes as much capacity
-/// as a successful write. The larger of the existing and the new item counts. Source: DynamoDB
-/// developer guide, "Working with items: conditional writes".
+/// as a successful write. The cost depends on the larger of the existing and the new item. Source:
+/// DynamoDB developer guide, "Working with items: conditional writes".
 pub(crate) fn record_refused_write(
     store: &Store,
     table: &Table,

@@ -96,7 +96,7 @@ impl<'j> PageParameters<'j> {
     }
 
     /// Takes the exclusive start key out of the request and checks its values. Its attributes are
-    /// checked later, because that check needs the table.
+    /// checked later, because that check depends on the table.
     pub(crate) fn take_start_key(&mut self) -> Result<Option<Item>, ApiError> {
         let words = self.operation.words();
         self.start_key.take().transpose().map_err(|wrong| match words {
@@ -160,8 +160,8 @@ struct Progress {
     count: u64,
     scanned: usize,
     bytes: usize,
-    /// The number of bytes of the items that were fetched from the table. They count towards the size
-    /// limit of the page.
+    /// The number of bytes of the items that were fetched from the table. These bytes count towards
+    /// the size limit of the page.
     fetched_bytes: usize,
     /// The capacity that fetching items from the table consumed.
     fetched: Capacity,
@@ -310,7 +310,7 @@ async fn read_page(
     store.long_reads().run(read).await
 }
 
-/// Continues a page at a place in its current range, and reads the later ranges.
+/// Continues a page at a position in its current range, and then reads the later ranges.
 fn read_ranges(
     view: &dyn View,
     request: &PageRequest<'_>,

@@ -22,7 +22,7 @@ use crate::store::Store;
 /// The error for an item that is too large.
 const TOO_LARGE: &str = "Item size has exceeded the maximum allowed size";
 
-/// The contents of a request, after the checks that do not need the table.
+/// The contents of a request, after the checks that do not depend on the table.
 struct ParsedRequest {
     item: EncodedItem,
     condition: Option<Condition>,

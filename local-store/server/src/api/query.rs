@@ -94,7 +94,8 @@ pub(super) async fn query(store: &Store, parameters: Parameters<'_>) -> Result<S
     answer_page(store, &*store.view(), &request).await
 }
 
-/// Checks that no expression uses a key attribute where this is not allowed.
+/// Checks that no expression uses a key attribute in a position in which key attributes are not
+/// allowed.
 fn check_paths(
     projection: Option<&Projection>,
     filter: Option<&Condition>,
@@ -104,7 +105,7 @@ fn check_paths(
     check_filter_leaves_keys(filter, source)
 }
 
-/// Returns the selected range, and the exclusive start key of the page in it.
+/// Returns the range that the Query selects, and the page's exclusive start key in this range.
 fn range_from(
     start_key: Option<&Item>,
     source: Source<'_>,
@@ -125,8 +126,8 @@ fn check_some_key_condition(is_given: bool) -> Result<(), ApiError> {
     ))
 }
 
-/// Returns the place of an exclusive start key. DynamoDB first checks its partition key and the
-/// partition key of the conditions, as public recordings show.
+/// Returns the position of an exclusive start key. DynamoDB first checks its partition key and the
+/// partition key of the conditions, as public recordings of its responses show.
 fn place_of(
     key: &Item,
     source: Source<'_>,
@@ -151,7 +152,7 @@ fn place_of(
 }
 
 /// Checks that an exclusive start key is in the range of the Query, and returns it. DynamoDB checks
-/// the conditions from left to right, as public recordings show.
+/// the conditions from left to right, as public recordings of its responses show.
 fn within(key: IndexKey, range: &ItemRange) -> Result<IndexKey, ApiError> {
     let one;
     let (partition, equal, sort) = match range {

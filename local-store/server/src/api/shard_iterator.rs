@@ -25,9 +25,9 @@ const KIND: &str = "shard iterator";
 pub(crate) enum Place {
     /// The oldest record that still exists when the iterator is used.
     TrimHorizon,
-    /// The record with this sequence number and all later records.
+    /// The record with the given sequence number and all later records.
     At(Sequence),
-    /// The records after this sequence number.
+    /// The records after the given sequence number.
     After(Sequence),
 }
 

@@ -52,8 +52,8 @@ impl<'j> StatementParameters<'j> {
         })
     }
 
-    /// Adds the failures of the statement. `at` is the place of the statement in the request; it is
-    /// empty or ends with a dot.
+    /// Adds the failures of the statement. `at` is the path of the statement in the request, which
+    /// is empty or ends with a dot.
     pub(crate) fn constrain(&self, constraints: &mut Constraints, at: fmt::Arguments<'_>) {
         constraints.one_of(
             format_args!("{at}returnValuesOnConditionCheckFailure"),
@@ -175,7 +175,7 @@ pub(crate) struct StatementWrite {
     pub(crate) context: WriteContext,
 }
 
-/// The data of a write statement that the response needs.
+/// The data of a write statement that the response requires.
 pub(crate) struct WriteContext {
     pub(crate) table: Arc<Table>,
     /// The name of the table, as the statement spells it.
@@ -205,8 +205,8 @@ impl StatementWrite {
                 let is_part = returning.is_some_and(|returning| !returning.all);
                 let changed = is_part.then(|| update.clone());
                 let action = WriteAction::Update(update);
-                // `condition` includes the conditions on the key. It is false for an item that does
-                // not exist, so the update creates no item.
+                // `condition` includes the conditions on the key. The condition is false for an
+                // item that does not exist, so the update creates no item.
                 let condition = condition.into_condition();
                 let mut write = write_of(&table, key, action, condition, return_on_failure);
                 write.return_old = returning.is_some_and(|returning| !returning.new);

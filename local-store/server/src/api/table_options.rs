@@ -33,7 +33,7 @@ pub(crate) struct ThroughputOptions {
 pub(crate) enum Subject<'n> {
     /// The table itself.
     Table,
-    /// The index with this name.
+    /// The index with the given name.
     Index(&'n str),
 }
 
@@ -98,8 +98,8 @@ impl ThroughputOptions {
         self.warm.is_some()
     }
 
-    /// Checks the options of a new table or index with this billing mode. `provisioned` are the
-    /// capacity units of the table or index.
+    /// Checks the options of a new table or index with the given billing mode. `provisioned` are
+    /// the capacity units of the table or index.
     pub(crate) fn check_new(
         self,
         subject: Subject<'_>,

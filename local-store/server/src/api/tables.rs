@@ -58,14 +58,14 @@ pub(crate) fn required(name: Option<&str>) -> Result<&str, ApiError> {
     })
 }
 
-/// Finds the table for an operation on items. If it does not exist, returns the error of these
-/// operations.
+/// Finds the table for an operation on items. If the table does not exist, returns the error of
+/// operations on items.
 pub(crate) fn find_for_items(store: &Store, given: &str) -> Result<Arc<Table>, ApiError> {
     store.find_table(name_of(store, given)?).ok_or_else(ApiError::resource_not_found)
 }
 
-/// Finds the table for an operation on a table's settings. If it does not exist, returns the error of
-/// these operations.
+/// Finds the table for an operation on a table's settings. If the table does not exist, returns the
+/// error of operations on settings.
 pub(crate) fn find_for_settings(store: &Store, given: &str) -> Result<Arc<Table>, ApiError> {
     let name = name_of(store, given)?;
     store.find_table(name).ok_or_else(|| ApiError::table_not_found(name))

@@ -217,7 +217,7 @@ pub(crate) fn constrain_operations(
     }
 }
 
-/// Checks the table name of one operation. `at` is the place of the operation in the request.
+/// Checks the table name of one operation. `at` is the path of the operation in the request.
 pub(crate) fn constrain_table_name(constraints: &mut Constraints, at: &str, name: Option<&str>) {
     let at = format!("{at}.tableName");
     match name {
@@ -287,7 +287,7 @@ fn only(member: Vec<OperationParameters<'_>>) -> Result<OperationParameters<'_>,
     }
 }
 
-/// Checks everything that does not need the table. Placeholders without an expression are ignored,
+/// Does the checks that do not depend on the table. Placeholders without an expression are ignored,
 /// unlike in the single-item operations.
 fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, ApiError> {
     let (Some(table), Some(subject)) = (operation.table, operation.subject) else {

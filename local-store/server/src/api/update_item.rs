@@ -18,7 +18,7 @@ use super::tables;
 use super::wording::{Checked, Wording};
 use crate::store::Store;
 
-/// The contents of a request, after the checks that do not need the table.
+/// The contents of a request, after the checks that do not depend on the table.
 struct ParsedRequest {
     key: Item,
     update: Update,

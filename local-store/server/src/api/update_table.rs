@@ -77,8 +77,8 @@ pub(super) async fn update_table(
 }
 
 impl Request<'_> {
-    /// Checks that the request has at least one change, and only changes that may be combined. These
-    /// checks do not need the table.
+    /// Checks that the request has at least one change, and only changes that may be combined.
+    /// These checks do not depend on the table.
     fn check_shape(&self) -> Result<(), ApiError> {
         let settings = &self.settings;
         let (has_billing, has_throughput) =

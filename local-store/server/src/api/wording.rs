@@ -10,9 +10,10 @@ use super::error::ApiError;
 /// A set of error messages. Each operation uses one of the sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wording {
-    /// The current messages, of `PutItem`, `UpdateItem`, `DeleteItem`, `GetItem`, `BatchGetItem` and `Query`.
+    /// DynamoDB's newer messages, for `PutItem`, `UpdateItem`, `DeleteItem`, `GetItem`,
+    /// `BatchGetItem` and `Query`.
     Current,
-    /// The older messages, of `Scan`, `BatchWriteItem`, transactions and PartiQL.
+    /// DynamoDB's older messages, for `Scan`, `BatchWriteItem`, transactions and PartiQL.
     Older,
 }
 
@@ -61,7 +62,7 @@ impl WrongValue {
         Self { placeholder: Some(name.to_owned()), ..self }
     }
 
-    /// Returns the error with the current message, which does not contain the placeholder.
+    /// Returns the error with the newer message, which does not contain the placeholder.
     pub(crate) fn current(&self) -> ApiError {
         ApiError::validation(self.fault.current())
     }

@@ -18,8 +18,9 @@ const SLOT_MAX: u64 = 255;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "One process per node")]
 pub(super) struct Flags {
-    /// Run only this node of a store with three processes, whose addresses are given with --peer; to
-    /// replace a lost node, restart its process, with an empty directory if necessary
+    /// Run only the node with this number, from 1 to 255, in a store of three processes whose
+    /// addresses --peer specifies; to replace a lost node, restart its process, with an empty
+    /// directory if necessary
     #[arg(long, value_name = "NUMBER", requires = "peer", conflicts_with = "replicas")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=SLOT_MAX))]
     node: Option<u64>,
@@ -42,7 +43,9 @@ fn parse_peer(text: &str) -> Result<(u64, SocketAddr), String> {
         return Err(format!("the number of a node must be from 1 to {SLOT_MAX}"));
     }
     if address.port() == 0 {
-        return Err("port 0 is not allowed: peers need a fixed port".to_owned());
+        return Err(
+            "port 0 is not allowed: specify the port at which peers reach the node".to_owned()
+        );
     }
     Ok((slot, address))
 }
@@ -54,8 +57,8 @@ impl Flags {
         let secret = self.cluster_secret.as_deref().map(ClusterSecret::read).transpose()?;
         let Some(slot) = self.node else { return Ok(None) };
         let addresses = check_peers(slot, &self.peer, secret.is_some())?;
-        let own =
-            addresses.get(&slot).copied().ok_or("this node has no address; give it with --peer")?;
+        let no_address = "the address of this node is missing; add it with --peer";
+        let own = addresses.get(&slot).copied().ok_or(no_address)?;
         let listener =
             gate::take_port("port for peers", own).await.map_err(|error| error.to_string())?;
         Ok(Some(Member { slot, addresses, secret, listener }))

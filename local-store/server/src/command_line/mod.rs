@@ -71,8 +71,8 @@ pub struct Arguments {
     /// replication
     #[arg(long, default_value_t = 3, value_parser = parse_replicas, env = "LOCAL_STORE_REPLICAS")]
     replicas: u64,
-    /// Number of arcs in the ring of a new data directory, each a consensus group with its own log; an
-    /// existing directory keeps its number
+    /// Number of arcs in the ring of a new data directory, each a consensus group with its own log;
+    /// the number of an existing directory does not change
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16), env = "LOCAL_STORE_ARCS")]
     arcs: u32,
     /// Handling of requests that exceed the throughput of their table: only count them, or throttle them
@@ -213,7 +213,10 @@ fn restart_process(reason: &str) {
 /// Ends the process after a disk failure. Only a restart can determine which unacknowledged writes are
 /// on disk.
 pub fn end_process(reason: &str) {
-    tracing::error!(reason, "the store stops; repair the disk, then restart the store");
+    tracing::error!(
+        reason,
+        "the store stops because of a disk failure; repair the disk, then restart the store"
+    );
     process::exit(1);
 }
 

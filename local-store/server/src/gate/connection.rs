@@ -1,6 +1,5 @@
 //! Serves one connection, and checks each request with the guard. The connection closes when it is
-//! idle, when the client or the listener ends it, or when another connection needs its place in the
-//! budget.
+//! idle, when the client or the listener ends it, or when another connection needs its permit.
 //!
 //! The protocol is HTTP/1.1 with keep-alive.
 
@@ -27,8 +26,8 @@ use super::write_timeout::TimedStream;
 use super::{Service, cors};
 
 /// The time in which an incomplete request must arrive completely if another connection needs the
-/// place. After this time the connection is closed. The request was not executed, so its client can
-/// retry it.
+/// permit. After this time the connection is closed. The request was not executed, so its client
+/// can retry it.
 const ARRIVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A service and the guard that checks its requests.
@@ -87,12 +86,12 @@ enum CloseReason {
     IdleTimeout,
     /// The listener shuts down. A request in progress is still completed.
     Shutdown,
-    /// Another connection needs the place of this connection.
+    /// Another connection needs the permit of this connection.
     Evicted,
 }
 
 /// Serves the requests of a connection to the local address `own`. Returns when the client or the
-/// listener closes the connection, or when another connection needs its place. A response in
+/// listener closes the connection, or when another connection needs its permit. A response in
 /// progress is still sent.
 pub(crate) async fn serve<S: Service>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
@@ -133,7 +132,7 @@ pub(crate) async fn serve<S: Service>(
                 return;
             }
             CloseReason::Evicted if !progress.is_busy() => {
-                tracing::debug!("closed an idle connection to make room for a new one");
+                tracing::debug!("closed an idle connection to accept a new one: the limit on connections is reached");
                 return;
             }
             CloseReason::Evicted => {
@@ -143,7 +142,7 @@ pub(crate) async fn serve<S: Service>(
                     Ok(ended) => ended,
                     Err(_) if progress.is_arrived() => connection.await,
                     Err(_) => {
-                        tracing::debug!("aborted a connection whose request did not arrive in time, to make room for a new connection");
+                        tracing::debug!("closed a connection whose request did not arrive in time, to accept a new one: the limit on connections is reached");
                         return;
                     }
                 }

@@ -1,6 +1,7 @@
-//! The budget of connections, which all listeners of the process share. Each connection takes a place.
+//! The connection budget, which all listeners of the process share. Each connection holds one
+//! permit.
 //!
-//! If all places are taken, the connection with the lowest [`Rank`](super::progress::Rank) is closed.
+//! If no permit is free, the connection with the lowest [`Rank`](super::progress::Rank) is closed.
 //! Therefore a client that opens connections and sends nothing cannot exclude other clients.
 
 use std::collections::BTreeMap;
@@ -14,11 +15,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::progress::Progress;
 use platform::descriptors::Descriptors;
 
-/// The time to wait for a free place before another connection is asked to close. An idle connection
-/// closes immediately; a connection with an incomplete request may take a second.
+/// The time to wait for a free permit before another connection is asked to close. An idle
+/// connection closes immediately; a connection with an incomplete request may take a second.
 const NEXT_AFTER: Duration = Duration::from_millis(100);
 
-/// The places, and the connections that occupy them.
+/// The permits, and the connections that hold them.
 #[derive(Debug)]
 pub struct Connections {
     places: Arc<Semaphore>,
@@ -31,7 +32,7 @@ struct Open {
     connections: BTreeMap<u64, Arc<Progress>>,
 }
 
-/// The place of one connection. Dropping it frees the place.
+/// The permit of one connection. Dropping this value frees the permit.
 #[derive(Debug)]
 pub struct Place {
     connections: Arc<Connections>,
@@ -71,8 +72,8 @@ impl Connections {
         Arc::new(Self { places, open: Mutex::default() })
     }
 
-    /// Takes a place for a connection. While no place is free, asks connections to close, one after
-    /// the other. Returns `None` only if the budget is closed, which never happens.
+    /// Acquires a permit for a connection. While no permit is free, asks connections to close, one
+    /// after the other. Returns `None` only if the budget is closed, which never happens.
     pub async fn place(self: &Arc<Self>) -> Option<Place> {
         let mut permit = pin!(Arc::clone(&self.places).acquire_owned());
         let mut patience = Duration::ZERO;
@@ -94,8 +95,8 @@ impl Connections {
         Some(Place { connections: Arc::clone(self), number, progress, _permit: permit })
     }
 
-    /// Reserves up to `count` places until the returned value is dropped. They are for connections
-    /// that are not in the budget because they have their own limit.
+    /// Reserves up to `count` permits until the returned value is dropped. The reserved permits
+    /// account for connections that have their own limit and therefore acquire no permit.
     #[must_use]
     pub fn set_apart(&self, count: usize) -> Option<OwnedSemaphorePermit> {
         let count = count.min(self.places.available_permits());

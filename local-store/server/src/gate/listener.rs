@@ -24,7 +24,7 @@ pub struct Settings {
     /// The time-out of a request's head, including the idle time before it. `None` for child
     /// processes, which may pause for as long as an invocation lasts.
     pub head_timeout: Option<Duration>,
-    /// The budget that limits the connections.
+    /// The connection budget, which limits the number of connections.
     pub connections: Arc<Connections>,
 }
 
@@ -62,7 +62,7 @@ impl Listener {
     }
 
     /// Stops accepting connections, and waits at most `grace` for running requests. Then closes the
-    /// remaining connections. Returns false if connections remained.
+    /// remaining connections. Returns false if any connection was still open after `grace`.
     pub async fn shutdown(mut self, grace: Duration) -> bool {
         self.stop.send_replace(true);
         // Dropping `self` closes the remaining connections.
@@ -87,7 +87,7 @@ async fn accept<S: Service>(
     let mut connections = JoinSet::new();
     loop {
         // Removes finished connections outside of the `select!`. If a branch of the `select!`
-        // removed them and finished first, an accepted connection that waits for a place would be
+        // removed them and finished first, an accepted connection that waits for a permit would be
         // dropped.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
@@ -107,7 +107,7 @@ async fn accept<S: Service>(
     while connections.join_next().await.is_some() {}
 }
 
-/// Accepts the next connection, and returns it with its place in the budget.
+/// Accepts the next connection, and returns it with its permit.
 async fn accept_one(tcp: &TcpListener, places: &Arc<Connections>) -> Option<(TcpStream, Place)> {
     match tcp.accept().await {
         Ok((stream, _)) => {

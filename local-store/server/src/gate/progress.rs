@@ -1,5 +1,5 @@
 //! The progress of a connection's request. It determines the rank of the connection, which is the
-//! order in which connections are closed if places are needed.
+//! order in which connections are closed to free permits.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep};
 /// cheaper than a timer for each request.
 const CHECKS: u32 = 4;
 
-/// The order in which connections are closed if places are needed, the lowest first. A connection with
-/// a response in progress is not closed.
+/// The order in which connections are closed to free permits, the lowest rank first. A connection
+/// with a response in progress is not closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// An idle connection of an unknown client.
@@ -118,13 +118,13 @@ impl Progress {
         Some((rank, self.active_ms.load(Ordering::Relaxed)))
     }
 
-    /// Asks the connection to close, so that its place becomes free.
+    /// Asks the connection to close, so that its permit becomes free.
     pub(super) fn ask_to_leave(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
         self.eviction.notify_one();
     }
 
-    /// Waits until the connection is asked to close because another connection needs its place.
+    /// Waits until the connection is asked to close so that another connection can get its permit.
     pub(crate) async fn evicted(&self) {
         self.eviction.notified().await;
     }

@@ -29,7 +29,7 @@ pub enum Refusal {
         /// The host of the header.
         host: String,
     },
-    /// A web page of this origin sent the request.
+    /// A web page of the given origin sent the request.
     #[error(
         "web pages of the origin `{0}` must not send requests; to allow them, use --allow-origin ORIGIN (`local-store`, `weir up`)"
     )]

@@ -63,8 +63,8 @@ fn requests_pass_or_are_refused_as_recorded() {
     assert!(count > 60, "only {count} cases were found");
 }
 
-/// Goal: connections are closed in the order of their ranks. Method: one after the other, the test asks
-/// six connections in different states to close.
+/// Goal: connections are closed in the order of their ranks. Method: six connections are in
+/// different states, and the test repeatedly asks the connection with the lowest rank to close.
 #[tokio::test(start_paused = true)]
 async fn the_least_needed_connection_leaves_first() {
     let connections = Connections::new(6);

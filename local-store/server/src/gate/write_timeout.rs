@@ -1,5 +1,5 @@
-//! The write time-out: closes the connection of a client that stops reading a response. This frees the
-//! connection's place and the memory of the response.
+//! The write time-out: closes the connection of a client that stops reading a response. This frees
+//! the connection's permit and the memory of the response.
 //!
 //! The module also records each write in the connection's progress, and writes small responses in
 //! one system call. Time-outs of requests are in `connection`.

@@ -113,7 +113,7 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
                 return refuse("the clock cannot be set back: `advance_ms` must be 0 or more");
             }
         },
-        (name, _) => return refuse(&format!("unknown change or invalid value: `{name}`")),
+        (name, _) => return refuse(&format!("unknown clock change, or invalid value of `{name}`")),
     };
     let unreached = store.spread_clock().await;
     // The other nodes get the time before the log entry is written, because the entry contains the

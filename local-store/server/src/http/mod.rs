@@ -22,8 +22,9 @@ use crate::access::AccessKeys;
 use crate::gate::{AllowList, BoundListener, Listener, Settings};
 use crate::store::Store;
 
-/// The time-out of a request's head, counted from the end of the previous response. It is not exact: a
-/// head may get slightly more time. An idle connection is closed after the same time.
+/// The time-out of a request's head, counted from the end of the previous response. The time-out is
+/// checked four times in its duration, so a head may get up to a quarter more time. An idle
+/// connection is closed after the same time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time in which running requests must complete after a shutdown began.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,8 +46,8 @@ pub async fn serve(bound: BoundListener, store: Store, shutdown: impl Future<Out
     serve_with(bound, store, Access::default(), shutdown).await;
 }
 
-/// Starts the listener. It is not a generic function, so that this crate compiles the service and
-/// dependent crates need not; `Store::open` has the same reason.
+/// Starts the listener. The function is not generic, so that the service is compiled once, in this
+/// crate, and not in each dependent crate.
 fn listen(bound: BoundListener, store: Store, access: Access) -> Listener {
     let settings = Settings::new(access.allowed.clone(), Some(HEAD_TIMEOUT));
     Listener::serve(bound, settings, Routes::new(store, access))

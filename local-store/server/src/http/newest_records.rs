@@ -94,7 +94,8 @@ fn read_request(body: &[u8]) -> Result<Wanted, String> {
 }
 
 impl Wanted {
-    /// Reads each shard backwards, beginning with the newest shards, and keeps the newest records.
+    /// Reads each shard backwards, beginning with the newest shards, and returns the newest
+    /// records.
     fn find<'s>(
         &self,
         view: &dyn View,
@@ -160,7 +161,7 @@ fn describe(
         for (.., record) in own {
             out.push_str(&separator);
             let written = record.write_streams_json(&mut out, region);
-            written.map_err(|error| ReadError(format!("cannot encode an image: {error}")))?;
+            written.map_err(|error| ReadError(format!("cannot encode an item image: {error}")))?;
             separator = ",".to_owned();
         }
         if separator == "," {

@@ -1,6 +1,6 @@
 //! Request ids: 52 letters and digits, unique among the responses of a process.
 //!
-//! They identify requests in logs. They are not secret.
+//! Request ids identify requests in logs, and are not secret.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -20,9 +20,10 @@ use node::ring::REPLICAS;
 use node::transport::Response;
 use platform::descriptors::Descriptors;
 
-/// The maximum number of handshakes in progress, many more than the peers of a cluster need. If it is
-/// exceeded, the oldest handshake is aborted, which is not from a peer: a peer's handshake takes only a few
-/// milliseconds. If the budget of connections is small, the maximum is an eighth of the budget.
+/// The maximum number of handshakes in progress, many more than the peers of a cluster need. If it
+/// is exceeded, the oldest handshake is aborted. That handshake is not from a peer, because a
+/// peer's handshake takes only a few milliseconds. If the budget of connections is small, the
+/// maximum is an eighth of the budget.
 const GREETINGS_MAX: usize = 64;
 const GREETINGS_PART: usize = 8;
 /// The maximum number of connections of one peer. A peer needs two connections. The maximum is four,
@@ -50,7 +51,7 @@ type AcceptedPeer = (OpenConnection, watch::Receiver<Option<PeerIdentity>>);
 pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc<dyn Handler>) {
     let greetings_max =
         (Descriptors::of_process().connections_max / GREETINGS_PART).clamp(1, GREETINGS_MAX);
-    // Reserves places for the peers, which other clients cannot take.
+    // Reserves connection permits for the peers, so that clients cannot use them.
     let _apart = Connections::of_process().set_apart(greetings_max + CONNECTIONS_OF_PEERS);
     let (greeted, mut opened) = mpsc::channel::<AcceptedPeer>(greetings_max);
     let (mut greetings, mut connections) = (Tasks::default(), BTreeMap::<u64, Tasks>::new());

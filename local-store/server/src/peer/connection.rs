@@ -102,7 +102,7 @@ impl Peer {
         match tokio::time::timeout(timeout, received).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(CallError::Lost("the connection broke".to_owned())),
-            Err(_) => Err(CallError::Lost(format!("no response within {timeout:?}"))),
+            Err(_) => Err(CallError::Lost(format!("the peer did not respond within {timeout:?}"))),
         }
     }
 }
@@ -144,7 +144,7 @@ impl Pending {
         }
         if pending.len() >= PENDING_MAX {
             let _ = outcome.send(Err(CallError::Unreachable(
-                "too many messages on the connection wait for an answer".to_owned(),
+                "the connection has too many unanswered messages".to_owned(),
             )));
             return false;
         }
@@ -218,7 +218,9 @@ impl PeerLine {
         };
         // Dropping the senders notifies the callers that the outcome is unknown.
         match ended {
-            Ok(()) => "the identity of this node changed".to_owned(),
+            Ok(()) => {
+                "the identity of this node changed, so it must repeat the handshake".to_owned()
+            }
             Err(error) => error.to_string(),
         }
     }
@@ -253,9 +255,9 @@ impl PeerLine {
     }
 }
 
-/// Returns how much longer to wait for data; `None` if no data has arrived for too long. The time counts
-/// from the last data or from the oldest unanswered message, whichever is later. Without an unanswered
-/// message, no data is expected, and the connection is kept.
+/// Returns how much longer to wait for data; `None` if no data has arrived for too long. The time
+/// counts from the last data or from the oldest unanswered message, whichever is later. Without an
+/// unanswered message, no data is expected, and the connection stays open.
 fn patience_left(
     silence: Duration,
     heard: Instant,

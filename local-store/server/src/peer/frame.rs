@@ -85,7 +85,7 @@ fn checksum(head: &[u8], payload: &[u8]) -> u32 {
 }
 
 fn too_large(length: usize, max: usize) -> io::Error {
-    let text = format!("a message of {length} bytes is larger than the maximum of {max}");
+    let text = format!("a message of {length} bytes is larger than the maximum of {max} bytes");
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 

@@ -28,8 +28,8 @@ const MAGIC: [u8; 8] = *b"WEIRPEER";
 const VERSION: u32 = 13;
 /// The length of the magic bytes and the version.
 const PREAMBLE_BYTES: usize = 12;
-/// The time-out for connecting, including the handshake. A busy machine responds within this time; a
-/// paused process does not.
+/// The time-out for connecting, including the handshake. A busy computer responds within this time;
+/// a paused process does not.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 type Nonce = [u8; 16];

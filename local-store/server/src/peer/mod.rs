@@ -44,7 +44,7 @@ pub(crate) enum Question {
     Node(Box<Envelope>),
     /// Requests the identity of the receiving process.
     Who,
-    /// Invites the receiving process to a new cluster with this identity.
+    /// Invites the receiving process to a new cluster with the given identity.
     Join(Invitation),
     /// Requests a new identity for a slot that has no data, or has lost its data.
     Rejoin {
@@ -116,7 +116,7 @@ pub(crate) struct ClockState {
 
 /// The handler of messages from peers.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Answers a message from the peer in this slot.
+    /// Answers a message from the peer in the given slot.
     fn answer(self: Arc<Self>, slot: u64, question: Question) -> BoxFuture<Answer>;
 }
 
@@ -159,7 +159,7 @@ impl Peers {
         self.peers.keys().copied()
     }
 
-    /// Sends a message to the peer in this slot, and returns the answer.
+    /// Sends a message to the peer in the given slot, and returns the answer.
     pub(crate) async fn ask(
         &self,
         slot: u64,

@@ -1,5 +1,5 @@
-//! The secret of a cluster, with which processes on different machines authenticate each other. It does
-//! not encrypt messages.
+//! The secret of a cluster, with which processes on different computers authenticate each other.
+//! The secret does not encrypt messages.
 
 use std::fmt;
 use std::fs;

@@ -171,7 +171,8 @@ async fn long_questions_use_the_connection_for_transfers() {
             }
         }
     };
-    // The time-out is much longer than the normal time. Without a connection, the call never returns.
+    // The time-out is much longer than the normal duration of the call. Without a connection, the
+    // call would never return.
     let answer = tokio::time::timeout(Duration::from_secs(60), connected).await.unwrap();
     assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
     let short = ask(SILENCE - Duration::from_millis(1)).await;
@@ -218,7 +219,7 @@ async fn silent_connections_keep_no_peer_out() {
     for _ in 0..300 {
         silent.push(tokio::net::TcpStream::connect(address).await.unwrap());
     }
-    // All these connections belong to the same peer. The peer does not close the first connections.
+    // All connections below belong to the same peer, which does not close the first connections.
     let mut ways = Vec::new();
     for _ in 0..40 {
         let Ok(opened) = handshake::connect(&local(1, None), 2, address).await else {

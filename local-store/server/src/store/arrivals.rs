@@ -9,8 +9,9 @@ use tokio::sync::watch;
 use super::Store;
 use super::node_set::Nodes;
 
-/// Notifications about new records of one table, from all nodes of this process. Notifications are lost if a
-/// leader fails, or if the leader is in another process. Therefore the reader must also poll occasionally.
+/// Notifications about new records of one table, from all nodes of this process. Notifications are
+/// lost if a leader fails, or if the leader is in another process. Therefore the reader must also
+/// poll the stream.
 #[derive(Clone)]
 pub struct Arrivals {
     table: TableId,

@@ -57,7 +57,7 @@ pub(super) async fn stop_on_error<'n, T>(
     result
 }
 
-/// Does the work of [`start`]. Adds each node to `nodes` when it is started.
+/// Starts or creates the nodes for [`start`]. Adds each node to `nodes` when the node is started.
 async fn start_nodes(
     data: &Path,
     replicas: u64,
@@ -202,7 +202,7 @@ fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(
         (here, voters.len())
     };
     Err(format!(
-        "only {left} of {all} replicas are left; without a majority, acknowledged writes may be missing: restore the missing `node-N` directories from a copy"
+        "only {left} of {all} replicas exist, which is not a majority, so acknowledged writes may be missing: restore the missing `node-N` directories from a copy"
     ))
 }
 
@@ -322,7 +322,7 @@ pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), Stri
     let aside = directory::set_aside(&directory::path(data, slot), reason)?;
     tracing::error!(
         reason,
-        "node {slot} is damaged; its data is kept in `{}`, and it will be rebuilt from its peers",
+        "node {slot} is damaged: its data was moved to `{}`, and its peers will rebuild the node",
         aside.display()
     );
     Ok(())

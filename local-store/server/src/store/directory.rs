@@ -34,8 +34,8 @@ use storage::{self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_
 /// The maximum size of a log segment in bytes. It must exceed the size of the largest entry, but only
 /// slightly, because a process with three nodes has three logs.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
-/// The minimum number of tables (files) that the trees of a process keep open. With fewer open tables, most
-/// reads would have to open a table first.
+/// The minimum number of tables (files) that the trees of a process have open. With fewer open
+/// tables, most reads would first have to open a table.
 const OPEN_TABLES_MIN: usize = 16;
 /// The number of open files of a node's log. The log has at most 256 MB of segments, some smaller
 /// segments at its beginning, spare segments, the segment that is being created, and a lock.
@@ -75,7 +75,7 @@ impl Host {
         if self.has_peers { Damage::of_one_among_peers() } else { Damage::of_only_node() }
     }
 
-    /// Returns the cache of all states in a ring of this number of arcs.
+    /// Returns the cache of all states in a ring of the given number of arcs.
     fn cache(&self, arcs: u32) -> &BlockCache {
         let trees = self.nodes.saturating_mul(arcs.into());
         self.cache.get_or_init(|| {
@@ -220,8 +220,9 @@ impl From<storage::Error> for Problem {
     }
 }
 
-/// Returns the maximum number of tables that the trees of a process keep open: the file budget minus the
-/// files of the logs and the other files of the trees. A tree that needs more open tables waits.
+/// Returns the maximum number of tables that the trees of a process have open: the file budget
+/// minus the files of the logs and the other files of the trees. A tree that needs more open tables
+/// waits.
 fn open_tables_max(files_max: usize, nodes: u64, trees: u64) -> usize {
     let files = |number: u64, each: usize| {
         usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(each)
@@ -251,7 +252,9 @@ pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Proble
     let Stored { identity, crc } =
         serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     if crc.is_some() && crc != Stored::crc_of(&identity) {
-        return Err(damaged("its checksum does not match".to_owned()));
+        return Err(damaged(
+            "the checksum in the file differs from the checksum of its content".to_owned(),
+        ));
     }
     if identity.format != format_of(identity.arcs) {
         return Err(Problem::Other(format!(
@@ -281,7 +284,8 @@ pub(crate) fn write_identity(directory: &Path, identity: &Identity) -> io::Resul
 pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<NodeFiles, Problem> {
     let other = |error: &dyn std::fmt::Display| Problem::Other(error.to_string());
     let log_disk: Arc<dyn Disk> = Arc::new(disk.subdirectory("log").map_err(|e| other(&e))?);
-    // A truncation of the log frees two segments. In addition, one spare is kept for the next segment.
+    // A truncation of the log frees two segments. In addition, one spare is reserved for the next
+    // segment.
     let options = Options { segment_bytes: SEGMENT_BYTES, spares_max: 3, ..Options::default() };
     let log = Log::open(log_disk, options)?;
     let node = identity.node;
@@ -350,8 +354,8 @@ pub(crate) fn list_damaged(data: &Path, slot: u64) -> Vec<String> {
     found
 }
 
-/// The maximum number of directories of a slot that are set aside while the store runs. Otherwise a faulty
-/// disk that damages directories repeatedly would fill up.
+/// The maximum number of directories of a slot that are set aside while the store runs. Without
+/// this limit, a faulty disk that damages directories repeatedly would fill up.
 const SET_ASIDE_MAX: usize = 3;
 
 /// Checks that another directory of a slot may be set aside while the store runs.

@@ -20,8 +20,8 @@ pub(crate) const SHORT_READ_ITEMS: usize = 256;
 /// The number of items that a request fetches by key in its own task. The number is small, because each item
 /// can have 400 KB.
 pub(crate) const SHORT_READ_KEYS: usize = 4;
-/// The maximum size in bytes of a request that is parsed in its own task. The write of one item is
-/// smaller. Parsing a request of 16 MB with many small values takes half a second.
+/// The maximum size in bytes of a request that is parsed in its own task. A write of one item is
+/// smaller than this limit. Parsing a request of 16 MB with many small values takes half a second.
 pub(crate) const SHORT_PARSE_BYTES: usize = 1024 * 1024;
 
 /// A limit on the number of concurrent long reads.

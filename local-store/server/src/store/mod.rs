@@ -72,7 +72,7 @@ pub struct Config {
     /// The number of nodes, each with a replica of all data: three, or one without replication.
     pub replicas: u64,
     /// The number of arcs in the ring of a new data directory, each with its own log: 1 to
-    /// [`partition::ARCS_MAX`]. An existing directory keeps its number.
+    /// [`partition::ARCS_MAX`]. The number of an existing directory does not change.
     pub arcs: u32,
 }
 
@@ -222,7 +222,8 @@ impl Store {
     /// the node. When the store is opened again, it sets the node's directory aside, and the node is rebuilt.
     ///
     /// # Errors
-    /// As [`Store::open`], and if a peer is in another cluster or has other settings.
+    /// The errors of [`Store::open`], and an error if a peer is in another cluster or has other
+    /// settings.
     pub async fn open_member(
         config: Config,
         member: Member,
@@ -281,7 +282,7 @@ impl Store {
     /// Opens the store without its periodic work, for tests. For example, expired items are not deleted.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// The errors of [`Store::open`].
     pub async fn open_without_ticks(config: Config, on_fatal: OnFatal) -> Result<Self, OpenError> {
         let directory = config.directory.clone();
         Self::open_inner(config, on_fatal).await.map_err(|reason| OpenError { directory, reason })
@@ -347,7 +348,7 @@ impl Store {
         self.arcs().all(|arc| self.replica(arc).leads())
     }
 
-    /// Returns a handle that uses only the tables of this account and Region.
+    /// Returns a handle that uses only the tables of the given account and Region.
     #[must_use]
     pub fn of_owner(&self, account: &str, region: &str) -> Self {
         let is_own = account == self.shared.account && region == self.shared.region;
@@ -355,7 +356,7 @@ impl Store {
         Self { owner, ..self.clone() }
     }
 
-    /// Finds the owner's table with this name.
+    /// Finds the owner's table with the given name.
     #[must_use]
     pub fn find_table(&self, name: &str) -> Option<Arc<Table>> {
         match self.owner {
@@ -446,7 +447,7 @@ impl Store {
     /// restart. The log of one arc is sufficient, because a process has one clock.
     ///
     /// # Errors
-    /// It is unknown whether the time is on disk.
+    /// The write failed, and it is unknown whether the time is on disk.
     pub async fn keep_time(&self) -> Result<(), Unavailable> {
         // Every log entry contains the time, so any command is suitable. This command is harmless, because the
         // periodic work also executes it.

@@ -1,4 +1,4 @@
-//! The set of nodes of this process. A rebuild replaces a damaged node in the set by a new node.
+//! The set of nodes of this process. A rebuild replaces a damaged node in the set with a new node.
 
 use std::sync::Arc;
 
@@ -73,7 +73,8 @@ impl Store {
     /// Waits until the replica that serves requests has applied every acknowledged write. If another node
     /// becomes the leader during the wait, waits for its replica.
     pub(super) async fn wait_for_leader(&self, arc: ArcId) -> Result<(), SubmitError> {
-        // The loop is bounded, because the leader changes only a few times at the start.
+        // The loop has one iteration more than there are nodes, because the leader changes only a
+        // few times at the start.
         for _ in 0..=self.shared.nodes.borrow().len() {
             let replica = self.replica(arc);
             replica.read_index().await?;

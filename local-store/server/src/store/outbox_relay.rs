@@ -31,12 +31,12 @@ const RETRY: Duration = Duration::from_millis(20);
 /// of 400 KB, they would take 8 GB. Tests use a small number.
 const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
 /// The number of waiting changes at which the store's background work pauses. It is a quarter of
-/// [`WAITING_MAX`], so that most of the space is available to requests. The store checks the number before
-/// each step, which can add some thousands of changes.
+/// [`WAITING_MAX`], so that most of the space is available to requests. The store checks the number
+/// before each step, which can add several thousand changes.
 const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 4;
-/// The maximum time that a TTL sweep on request waits until the outbox has room. It is longer than a few
-/// elections, and shorter than the client's time-out. A sweep that has timed out once does not wait a
-/// second time. Tests use a short time.
+/// The maximum time that a requested TTL sweep waits for space in the outbox. It is longer than a
+/// few elections, and shorter than the client's time-out. A sweep that has timed out once does not
+/// wait a second time. Tests use a short time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
 /// The time without a successful delivery after which the relay logs a warning.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);

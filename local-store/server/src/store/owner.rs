@@ -39,6 +39,6 @@ pub(super) fn owns(owner: Option<&Owner>, table: &Table) -> bool {
 
 /// Adds the owner's prefix to the token of a transaction, so that equal tokens of two owners differ.
 pub(super) fn request_token(owner: Option<&Owner>, token: &str) -> String {
-    // Tokens get the same prefix as table names, for the same reason.
+    // Tokens get the same prefix as table names, so that two owners cannot have equal tokens.
     TableName::new(prefix(owner), token).whole().to_owned()
 }

@@ -24,7 +24,7 @@ pub struct RingView {
 }
 
 impl RingView {
-    /// Creates a view over these replicas, one for each arc.
+    /// Creates a view over `replicas`, one for each arc.
     pub(super) fn new(catalogue: Arc<Catalogue>, replicas: impl Iterator<Item = Node>) -> Self {
         Self { catalogue, arcs: replicas.map(|node| (Some(node), OnceLock::new())).collect() }
     }

@@ -37,8 +37,8 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     let mut replies: BTreeMap<usize, Reply> = BTreeMap::new();
     let mut waiting = CommandsByArc::new();
     for (place, command) in commands.into_iter().enumerate() {
-        // The earlier commands may create the table of this command. They must be applied first,
-        // because the arc of this command depends on the table.
+        // The earlier commands may create the table of this command. The earlier commands must be
+        // applied first, because the arc of this command depends on the table.
         let catalogue = match &command {
             Command::Write(write) => for_items(store, &[write.table]).await?,
             _ => Some(store.catalogue()),

@@ -5,10 +5,11 @@
 //! Damage is handled like damage that a request finds. Data in the system's page cache is not read from the
 //! disk.
 //!
-//! The thread reads 128 KB at a time, and sleeps between reads to limit its rate. The rate suffices to read
-//! all data in five days, but is at least 1 MB/s and at most 16 MB/s for each node. At 1 MB/s, the thread
-//! uses some 0.1 % of a core. A pass begins a day after the end of the previous pass, and resumes after a
-//! restart. Therefore up to 7 TB for each node are verified at least weekly.
+//! The thread reads 128 KB at a time, and sleeps between reads to limit its rate. The rate suffices
+//! to read all data in five days, but is at least 1 MB/s and at most 16 MB/s for each node. At 1
+//! MB/s, the thread uses about 0.1 % of a core. A pass begins a day after the end of the previous
+//! pass, and resumes after a restart. Therefore up to 7 TB for each node are verified at least
+//! weekly.
 
 use std::fs;
 use std::io;
@@ -32,8 +33,8 @@ const PASS: Duration = Duration::from_secs(5 * 24 * 60 * 60);
 /// The time from the end of one pass to the beginning of the next.
 const PASS_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 const MEBIBYTE: u64 = 1024 * 1024;
-/// The minimum rate in bytes per second. The cost of this rate is too small to measure. The next constant
-/// is the maximum rate.
+/// The minimum rate in bytes per second. The cost of this rate is too small to measure.
+/// [`RATE_MAX`] is the maximum rate.
 const RATE_MIN: u64 = MEBIBYTE;
 const RATE_MAX: u64 = 16 * MEBIBYTE;
 /// The number of bytes of the log that are read at a time. It is small, because a read of the log blocks

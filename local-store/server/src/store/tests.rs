@@ -140,8 +140,8 @@ async fn an_interrupted_creation_of_the_cluster_is_completed() {
     assert_eq!(nodes, [1, 2, 3].map(|slot| node_id(slot, 0)));
 }
 
-/// Goal: concurrent updates whose total size exceeds a log record are executed. They must not be combined in
-/// one entry.
+/// Goal: concurrent updates whose total size exceeds a log record are executed. The updates must
+/// not be combined in one entry.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_concurrent_updates_are_all_executed() {
     let folder = tempfile::tempdir().unwrap();
@@ -343,7 +343,7 @@ async fn states_without_any_log_are_refused() {
             "{error}"
         );
         wait_until_closed(folder.path()).await;
-        // The states are kept, so that an operator can restore the logs from a copy.
+        // The states are not removed, so that an operator can restore the logs from a copy.
         assert!(folder.path().join("node-1/arc-0/state-1/current").exists());
     }
 }
@@ -443,7 +443,7 @@ async fn no_new_store_is_created_next_to_a_damaged_one() {
         drop(store);
         wait_until_closed(folder.path()).await;
         (1..=replicas).for_each(|slot| damage(folder.path(), slot));
-        // The second attempt fails in the same way.
+        // The second attempt to open the store fails with the same error.
         for _ in 0..2 {
             let refused = Store::open(config(), Box::new(|_| {})).await;
             let error = refused.err().unwrap().to_string();

@@ -21,7 +21,8 @@ use crate::store::{Store, Unavailable, WeakStore, routes};
 use node::Node;
 use node::ring::ArcId;
 
-/// The interval between two ticks. It may be a fraction of a second, because TTL may take seconds.
+/// The interval between two ticks. A delay of a fraction of a second is acceptable, because TTL may
+/// delete an item seconds after it expires.
 pub const TICK: Duration = Duration::from_millis(250);
 /// The maximum number of expired items that one log entry deletes. An entry with large items
 /// deletes fewer.

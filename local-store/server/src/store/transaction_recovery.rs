@@ -97,8 +97,8 @@ pub(crate) async fn finish_prepared(
     Ok(())
 }
 
-/// Finishes all prepared attempts of the request with this token in an arc, including attempts that are
-/// already decided.
+/// Finishes all prepared attempts of the request with the given token in an arc, including attempts
+/// that are already decided.
 pub(crate) async fn finish_attempts(
     store: &Store,
     arc: ArcId,

@@ -21,9 +21,9 @@ use tokio::task::JoinError;
 use super::{Store, Unavailable, routes, transaction_recovery};
 use node::ring::ArcId;
 
-/// The maximum number of attempts of a transaction that conflicts with other transactions. The next
-/// constant is the pause before the second attempt, which doubles for each further attempt. All attempts
-/// together take longer than a transaction usually takes.
+/// The maximum number of attempts of a transaction that conflicts with other transactions.
+/// [`FIRST_PAUSE`] is the pause before the second attempt, which doubles for each further attempt.
+/// All attempts together take longer than a transaction usually takes.
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 /// The maximum number of attempts to read several arcs without locks, before the items are locked.
@@ -58,8 +58,8 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
 }
 
 impl Store {
-    /// Returns whether the store has the result of an executed transaction with this token. Also returns
-    /// true while the outcome is unknown.
+    /// Returns whether the store has the result of an executed transaction with the given token.
+    /// Also returns true while the outcome is unknown.
     pub(crate) async fn remembers(&self, token: &str) -> Result<bool, Unavailable> {
         let home = arc_of_token(token, self.arc_count());
         let unknown = |error: String| Unavailable::Unknown(error);
@@ -70,8 +70,8 @@ impl Store {
     }
 }
 
-/// Runs work in a task, which continues even if the caller drops the future. Otherwise items could stay
-/// locked.
+/// Runs work in a task, which continues even if the caller drops the future. If the work ended
+/// early, items could stay locked.
 async fn to_its_end<T: Send + 'static>(
     store: &Store,
     work: impl Future<Output = T> + Send + 'static,
@@ -152,7 +152,8 @@ impl Coordinator {
         self.decide(id, began, sizes, writes).await
     }
 
-    /// Returns the result of the transaction with this token, if it was already executed.
+    /// Returns the result of the request's transaction, found by its token, if the transaction was
+    /// already executed.
     async fn find_result(&self) -> Result<Option<Reply>, Unavailable> {
         if self.transaction.token.is_none() {
             return Ok(None);
@@ -280,7 +281,7 @@ impl Coordinator {
         }
         let (store, home) = (self.store.clone(), self.home);
         tokio::spawn(async move {
-            // If this command fails, recovery by the leader of the home arc retries it.
+            // If this command fails, the leader of the home arc retries it during recovery.
             let settled = Decision { participants: Vec::new(), ..decision };
             let _ = transaction_recovery::carry_out(&store, home, id, &settled).await;
         });

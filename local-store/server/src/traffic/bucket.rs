@@ -40,8 +40,8 @@ impl Bucket {
         Self { rate, level: rate.capacity(), at: now }
     }
 
-    /// Adds the units for the time until `now`. If the rate has changed, the contents are kept, up to
-    /// the new capacity.
+    /// Adds the units for the time until `now`. If the rate has changed, limits the contents to the
+    /// new capacity.
     pub(super) fn refill(&mut self, rate: Rate, now: EpochMillis) {
         let millis = now.since(self.at);
         // Half units per second, multiplied by milliseconds, are thousandths of a half unit.
@@ -52,7 +52,7 @@ impl Bucket {
     }
 
     /// Returns whether the bucket has enough units for a request. A full bucket is enough for any
-    /// request. Otherwise a request that needs more than the capacity could never succeed.
+    /// request, so that a request of more units than the capacity can succeed.
     pub(super) fn has(&self, halves: u64) -> bool {
         let wanted = signed(halves.saturating_mul(THOUSAND));
         self.level >= wanted.min(self.rate.capacity())

@@ -1,10 +1,11 @@
 //! The throughput limits of one table and of its global indexes.
 //!
-//! A provisioned table or index has a bucket for its provisioned units, which keeps the unused units of 300
-//! seconds. Every partition has a bucket for 1,000 write and 3,000 read units per second, which keeps the
-//! unused units of one second. A request is admitted if both buckets contain enough units. The module is
-//! pure: the caller passes the time. Source: AWS, "DynamoDB burst and adaptive capacity", "Best practices for
-//! designing and using partition keys effectively".
+//! A provisioned table or index has a bucket for its provisioned units, which retains the unused
+//! units of up to 300 seconds. Every partition has a bucket for 1,000 write and 3,000 read units
+//! per second, which retains the unused units of up to one second. A request is admitted if both
+//! buckets contain enough units. The module is pure: the caller passes the time. Source: AWS,
+//! "DynamoDB burst and adaptive capacity", "Best practices for designing and using partition keys
+//! effectively".
 
 use std::collections::BTreeMap;
 
@@ -14,10 +15,10 @@ use partition::{Billing, IndexNumber, PartitionNumber, SecondaryIndex, Table, pa
 use super::SplitLimits;
 use super::bucket::{Bucket, Rate};
 
-/// The number of seconds for which a provisioned table or index keeps unused capacity.
+/// The number of seconds for which a provisioned table or index retains unused capacity.
 const BURST_SECONDS: u64 = 300;
-/// The number of seconds for which a partition keeps unused capacity. It must be more than zero, because
-/// requests within a second do not arrive evenly.
+/// The number of seconds for which a partition retains unused capacity. It must be more than zero,
+/// because requests within a second do not arrive evenly.
 const PARTITION_BURST_SECONDS: u64 = 1;
 
 /// The kind of access: read or write.

@@ -16,12 +16,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// The number of items. The next constant is their size in bytes. A state keeps at most 16 MB in memory, and
-/// each item counts twice because of its stream record. Therefore each state has a table and a file of stream
-/// records on disk.
+/// The number of items. [`ITEM_BYTES`] is their size in bytes. A state keeps at most 16 MB in
+/// memory, and each item counts twice because of its stream record. Therefore each state has a
+/// table and a file of stream records on disk.
 const ITEMS: usize = 48;
 const ITEM_BYTES: usize = 300_000;
-/// The time-out of every wait in these tests. It is long, because the machine may be busy with other tests.
+/// The time-out of every wait in these tests. It is long, because the computer may be busy with
+/// other tests.
 const LIMIT: Duration = Duration::from_secs(240);
 /// The maximum number of retries of one request. Each pause is four times as long as the previous pause.
 const RETRIES: usize = 5;

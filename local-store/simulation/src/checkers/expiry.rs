@@ -18,7 +18,9 @@ pub fn check_gone(gone: &[(String, u64, u64)], skew_seconds: u64) -> Vec<String>
     gone.iter()
         .filter(|(_, expires_at, now)| *expires_at >= now + skew_seconds)
         .map(|(key, expires_at, now)| {
-            format!("{key}: the item was missing at {now}, but expires at {expires_at}")
+            format!(
+                "{key}: a read at {now} did not find the item, which expires only at {expires_at}"
+            )
         })
         .collect()
 }
@@ -31,7 +33,7 @@ pub fn check_left(table: &BTreeMap<String, Item>, before: u64) -> Vec<String> {
         .iter()
         .filter_map(|(key, item)| {
             let time = expires_at(item).filter(|time| *time < before)?;
-            Some(format!("{key}: the item expired at {time}, but still exists after {before}"))
+            Some(format!("{key}: the item expired at {time}, before {before}, but was not deleted"))
         })
         .collect()
 }
@@ -47,10 +49,10 @@ mod tests {
         let gone = |expires_at, now| vec![("k".to_owned(), expires_at, now)];
         assert!(check_gone(&gone(100, 101), 5).is_empty());
         assert!(check_gone(&gone(104, 100), 5).is_empty(), "a clock may be ahead by less than 5 s");
-        assert!(check_gone(&gone(110, 101), 5)[0].contains("expires at 110"));
+        assert!(check_gone(&gone(110, 101), 5)[0].contains("expires only at 110"));
         let table =
             BTreeMap::from([("k".to_owned(), Item::new().with(EXPIRES_AT, Number::from(100u64)))]);
         assert!(check_left(&table, 100).is_empty());
-        assert!(check_left(&table, 101)[0].contains("still exists"));
+        assert!(check_left(&table, 101)[0].contains("was not deleted"));
     }
 }

@@ -24,8 +24,8 @@ use crate::history::{Records, state_of};
 
 /// The maximum number of configurations that the search of one register's history visits.
 const SEARCH_BUDGET: usize = 2_000_000;
-/// The maximum number of violations that are kept for each checker. The first violations are enough
-/// for an analysis.
+/// The maximum number of violations that are reported for each checker. The first violations are
+/// enough for an analysis.
 const COMPLAINTS_MAX: usize = 5;
 
 /// A violation of a guarantee of the store.
@@ -58,7 +58,7 @@ pub struct End {
     pub replicas: Vec<Vec<(String, Dump)>>,
     /// The number of logs of the table's items. A sequence number is unique only within its log.
     pub logs: usize,
-    /// Items that expired before this time must be gone, in epoch seconds.
+    /// Items that expired before this time, in epoch seconds, must not exist.
     pub expired_before: u64,
     /// The latest store time that any node can have, in epoch seconds.
     pub latest_seconds: u64,

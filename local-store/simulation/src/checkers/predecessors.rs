@@ -2,8 +2,8 @@
 //! reappear after they were replaced, and lost acknowledged writes.
 //!
 //! The checks rely on two facts: each value is stored by only one operation, and each completed
-//! operation returns the value that it found. They find most defects and describe them directly.
-//! `linearizability` finds the remaining defects with a search.
+//! operation returns the value that it found. The checks find most defects and describe them
+//! directly. `linearizability` finds the remaining defects with a search.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub fn check(operations: &[Operation]) -> Vec<String> {
         };
         if let Some((_, other)) = replaced.get(&found) {
             wrong.push(format!(
-                "lost update: the operations that ended at {end} and at {other} both replaced {found} (now {stored:?})"
+                "lost update: the operations that ended at {end} and at {other} both replaced {found}; the operation at {end} stored {stored:?}"
             ));
         }
         replaced.insert(found, (end, end));
@@ -56,12 +56,12 @@ pub fn check(operations: &[Operation]) -> Vec<String> {
         };
         if writer.call > end {
             return Some(format!(
-                "the operation that ended at {end} saw {seen}, which was stored later"
+                "the operation that ended at {end} saw {seen}, whose write began later"
             ));
         }
         match replaced.get(&seen) {
             Some((gone, _)) if *gone < operation.call => Some(format!(
-                "stale: the operation from {} to {end} saw {seen}, which was replaced by {gone}",
+                "stale read: the operation from {} to {end} saw {seen}, which had been replaced at {gone}",
                 operation.call
             )),
             _ => None,
@@ -159,7 +159,7 @@ mod tests {
             (vec![done(1, 2, Some(5), Read)], Some("no operation stored")),
             (
                 vec![done(1, 2, Some(5), Read), done(3, 4, None, Write(5))],
-                Some("which was stored later"),
+                Some("whose write began later"),
             ),
             (
                 vec![first.clone(), done(3, 4, Some(1), Write(2)), done(5, 6, Some(1), Read)],

@@ -23,7 +23,7 @@ pub fn check_equal(dumps: &[(String, Dump)]) -> Vec<String> {
             let different = keys.filter(|key| expected.get(*key) != found.get(*key)).min();
             let shown = different.map(|key| key.escape_ascii().to_string());
             format!(
-                "{name} ({} keys) differs from {first} ({} keys), first at {}",
+                "{name} ({} keys) differs from {first} ({} keys); first different key: {}",
                 dump.len(),
                 expected.len(),
                 shown.unwrap_or_default()
@@ -40,14 +40,14 @@ pub fn check_index(table: &BTreeMap<String, Item>, entries: &[Item]) -> Vec<Stri
     for entry in entries {
         let key = entry.get(KEY).and_then(|key| key.as_str()).unwrap_or_default();
         if found.insert(key.to_owned(), entry).is_some() {
-            wrong.push(format!("{key}: the index has two entries"));
+            wrong.push(format!("{key}: the index has two entries for this item"));
         }
     }
     for (key, item) in table.iter().filter(|(_, item)| item.contains_key(OWNER)) {
         match found.remove(key) {
-            None => wrong.push(format!("{key}: the index has no entry")),
+            None => wrong.push(format!("{key}: the index has no entry for this item")),
             Some(entry) if entry != item => {
-                wrong.push(format!("{key}: the index has an older image"));
+                wrong.push(format!("{key}: the index entry differs from the item"));
             }
             Some(_) => {}
         }
@@ -70,9 +70,9 @@ mod tests {
         let named = |name: &str, value| (name.to_owned(), dump(value));
         assert!(check_equal(&[named("1", 1), named("2", 1), named("3", 1)]).is_empty());
         let wrong = check_equal(&[named("1", 1), named("2", 1), named("3", 2)]);
-        assert_eq!(wrong, ["3 (2 keys) differs from 1 (2 keys), first at b"]);
+        assert_eq!(wrong, ["3 (2 keys) differs from 1 (2 keys); first different key: b"]);
         let shorter = ("2".to_owned(), dump(1)[..1].to_vec());
-        assert!(check_equal(&[named("1", 1), shorter])[0].contains("first at b"));
+        assert!(check_equal(&[named("1", 1), shorter])[0].contains("first different key: b"));
     }
 
     #[test]

@@ -46,9 +46,15 @@ pub fn check(
     }
     for (key, item) in table {
         match (left.get(key), removed.get(key.as_str())) {
-            (None, None) => wrong.push(format!("{key}: removed without a stream record")),
-            (Some(_), Some(_)) => wrong.push(format!("{key}: removed, but still exists")),
-            (Some(now), None) if now != item => wrong.push(format!("{key}: the item has changed")),
+            (None, None) => {
+                wrong.push(format!("{key}: the item was removed without a stream record"));
+            }
+            (Some(_), Some(_)) => {
+                wrong.push(format!("{key}: the stream removes the item, but it exists"));
+            }
+            (Some(now), None) if now != item => {
+                wrong.push(format!("{key}: the item changed without a stream record"));
+            }
             _ => {}
         }
     }
@@ -133,10 +139,10 @@ mod tests {
         let cases: [(&Plant, &str); 8] = [
             (&old, "older than a day"),
             (&closed, "closed more than a day ago"),
-            (&silent, "without a stream record"),
+            (&silent, "removed without a stream record"),
             (&twice, "removed twice"),
-            (&kept, "removed, but still exists"),
-            (&other, "has changed"),
+            (&kept, "the stream removes the item"),
+            (&other, "changed without a stream record"),
             (&new, "never written"),
             (&by_user, "neither a client nor TTL made"),
         ];

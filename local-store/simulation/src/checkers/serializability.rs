@@ -2,13 +2,13 @@
 //! operations have an order in which each of them sees the result of the previous ones.
 //!
 //! The check needs only observations of clients: the item versions that each operation read and
-//! wrote, and the order of each item's versions, from its stream records. They give dependencies
-//! between two operations (Adya, "Weak consistency", 1999): the second read a version that the
-//! first wrote (wr), the second replaced a version that the first wrote (ww), or the second
-//! replaced a version that the first read (rw). Such an order exists exactly if the dependencies
-//! have no cycle. Operations on one item are also linearizable: an operation that ended before
-//! another operation began precedes it (rt). Real time implies no order between operations on
-//! different items.
+//! wrote, and the order of each item's versions, from its stream records. These observations give
+//! dependencies between two operations (Adya, "Weak consistency", 1999): the second read a version
+//! that the first wrote (wr), the second replaced a version that the first wrote (ww), or the
+//! second replaced a version that the first read (rw). Such an order exists exactly if the
+//! dependencies have no cycle. Operations on one item are also linearizable: an operation that
+//! ended before another operation began precedes it (rt). Real time implies no order between
+//! operations on different items.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -130,7 +130,7 @@ fn build(made: &[&Transaction], versions: &Versions, wrong: &mut Vec<String>) ->
                     Some(place) => order.get(place + 1),
                     None => {
                         wrong.push(format!(
-                            "{} saw {id} in {key}, which is not one of its versions",
+                            "{} saw the version {id} of {key}, but no transaction wrote it to this key",
                             name(transaction)
                         ));
                         continue;
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn a_value_that_was_never_stored_is_found() {
         let wrong = check(&[transaction((1, 2), &[("a", Some(7))], &[])], &Versions::new());
-        assert!(wrong[0].contains("not one of its versions"), "{wrong:?}");
+        assert!(wrong[0].contains("no transaction wrote it"), "{wrong:?}");
     }
 
     /// Runs transactions one after the other, and returns the history. The times of two transactions do not

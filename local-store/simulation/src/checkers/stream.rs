@@ -26,7 +26,7 @@ pub struct ShardRecords {
 /// The known facts that the stream is checked against.
 #[derive(Debug)]
 pub struct Facts<'a> {
-    /// Every write that stores something, by its number.
+    /// Every write that stores an item: by the id of the write, its key and its outcome.
     pub writes: &'a BTreeMap<u64, (String, WriteOutcome)>,
     /// Every delete that a client requested, by key.
     pub deletes: &'a BTreeMap<String, Vec<(WriteOutcome, State)>>,
@@ -88,7 +88,7 @@ fn check_shards(shards: &[ShardRecords]) -> Vec<String> {
     for ShardRecords { shard, records } in shards {
         let id = &shard.id;
         if !records.is_sorted_by(|a, b| a.sequence_number < b.sequence_number) {
-            wrong.push(format!("{id}: sequence numbers are not ascending"));
+            wrong.push(format!("shard {id}: the sequence numbers are not ascending"));
         }
         let (first, last) = &shard.range;
         for record in records {
@@ -102,12 +102,12 @@ fn check_shards(shards: &[ShardRecords]) -> Vec<String> {
         }
         if let Some(parent) = &shard.parent {
             match seen.get(parent.as_str()) {
-                None => wrong.push(format!("{id}: its parent {parent} is not listed before it")),
+                None => wrong.push(format!("shard {id} is not listed after its parent {parent}")),
                 Some(parent) => match &parent.range.1 {
-                    None => wrong.push(format!("{id}: its parent {} is open", parent.id)),
+                    None => wrong.push(format!("shard {id} has an open parent: {}", parent.id)),
                     Some(last) if first < last => {
                         wrong.push(format!(
-                            "{id}: it begins at {first}, before its parent's end {last}"
+                            "shard {id} begins at {first}, before its parent's end at {last}"
                         ));
                     }
                     Some(_) => {}
@@ -155,7 +155,7 @@ fn check_replay(
             ));
         }
         if record.old_image == record.new_image {
-            wrong.push(format!("{key} at {number}: the record's write changed nothing"));
+            wrong.push(format!("{key} at {number}: the record's old and new images are equal"));
         }
         let name = match (&record.old_image, &record.new_image) {
             (None, _) => EventName::Insert,
@@ -164,13 +164,13 @@ fn check_replay(
         };
         if record.event_name != name {
             wrong.push(format!(
-                "{key} at {number}: its event name is {:?}, but its images imply {name:?}",
+                "{key} at {number}: the record's event name is {:?}, but its images imply {name:?}",
                 record.event_name
             ));
         }
         if last_shard.is_some_and(|last| !descends(last, &shard.id)) {
             wrong.push(format!(
-                "{key} at {number}: {} does not descend from {last_shard:?}",
+                "{key} at {number}: the record's shard {} does not descend from {last_shard:?}, the shard of the key's previous record",
                 shard.id
             ));
         }
@@ -206,10 +206,10 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
                 match facts.writes.get(&id) {
                     None => wrong.push(format!("{key} at {number}: no client wrote {id}")),
                     Some((_, WriteOutcome::NotApplied)) => {
-                        wrong.push(format!("{key} at {number}: the write {id} was refused"));
+                        wrong.push(format!("{key} at {number}: the store rejected the write {id}"));
                     }
                     Some((written, _)) if *written != key => {
-                        wrong.push(format!("{key} at {number}: {id} was written to {written}"));
+                        wrong.push(format!("{key} at {number}: the write {id} went to {written}"));
                     }
                     Some(_) => {}
                 }
@@ -276,7 +276,7 @@ fn check_time_to_live(record: &StreamRecord, latest_seconds: u64) -> Option<Stri
 pub fn check_reading(reading: &Reading, shards: &[ShardRecords]) -> Option<String> {
     let Some(found) = shards.iter().find(|found| found.shard.id == reading.shard) else {
         return Some(format!(
-            "a reader read {}, which is not in the final list of shards",
+            "a reader read the shard {}, which is not in the final list of shards",
             reading.shard
         ));
     };
@@ -285,13 +285,13 @@ pub fn check_reading(reading: &Reading, shards: &[ShardRecords]) -> Option<Strin
     let start = match place {
         None => {
             return Some(format!(
-                "{}: a reader read {}, which is no longer in the shard",
+                "shard {}: a reader read the record {}, which is no longer in the shard",
                 reading.shard, first.sequence_number
             ));
         }
         Some(place) if place > 0 && reading.from_beginning => {
             return Some(format!(
-                "{}: a reader that started at the beginning missed {place} records",
+                "shard {}: a reader that started at the beginning missed {place} records",
                 reading.shard
             ));
         }
@@ -303,7 +303,7 @@ pub fn check_reading(reading: &Reading, shards: &[ShardRecords]) -> Option<Strin
             Some(there) if there == record => {}
             there => {
                 return Some(format!(
-                    "{}: a reader read {}, but the shard has {:?} at this position",
+                    "shard {}: a reader read the record {}, but the shard has {:?} at this position",
                     reading.shard,
                     record.sequence_number,
                     there.map(|record| record.sequence_number.as_str())

@@ -1,4 +1,5 @@
-//! Tests of the stream's checker. It must accept a correct stream, and report each planted defect.
+//! Tests of the stream's checker. The checker must accept a correct stream, and report each planted
+//! defect.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +41,7 @@ fn shard(id: &str, parent: Option<&str>, first: u64, last: Option<u64>) -> Shard
     }
 }
 
-/// The input of one check. It is correct until a test plants a defect.
+/// The input of one check. The input is correct until a test plants a defect.
 struct Case {
     shards: Vec<ShardRecords>,
     writes: BTreeMap<u64, (String, WriteOutcome)>,
@@ -114,7 +115,7 @@ fn planted_defects_are_named() {
         ("differs from the previous record's new image", |c| {
             c.shards[1].records[0].old_image = Some(item("a", 9));
         }),
-        ("changed nothing", |c| {
+        ("old and new images are equal", |c| {
             let same = record(8, "a", Some(item("a", 2)), Some(item("a", 2)));
             c.shards[1].records.push(same);
         }),
@@ -125,14 +126,14 @@ fn planted_defects_are_named() {
             c.shards[0].records.push(again);
         }),
         ("is outside the shard's range", |c| c.shards[0].shard.range.1 = Some("0002".to_owned())),
-        ("is not listed before it", |c| c.shards.swap(0, 1)),
-        ("is open", |c| c.shards[0].shard.range.1 = None),
+        ("is not listed after its parent", |c| c.shards.swap(0, 1)),
+        ("has an open parent", |c| c.shards[0].shard.range.1 = None),
         ("before its parent's end", |c| c.shards[1].shard.range.0 = "0003".to_owned()),
         ("does not descend from", |c| c.shards[1].shard.parent = None),
         ("no client wrote 2", |c| {
             c.writes.remove(&2);
         }),
-        ("the write 2 was refused", |c| {
+        ("the store rejected the write 2", |c| {
             c.writes.insert(2, ("a".to_owned(), WriteOutcome::NotApplied));
         }),
         ("neither TTL nor a client deleted it", |c| c.shards[1].records[2].user_identity = None),

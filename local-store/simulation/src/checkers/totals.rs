@@ -30,7 +30,7 @@ pub fn check_votes(slot: &str, votes: &Votes, found: Option<&Item>) -> Vec<Strin
     let most = votes.counted + votes.unknown;
     if total < votes.counted || total > most {
         wrong.push(format!(
-            "{slot}: {total} votes are counted, but {} to {most} were cast",
+            "{slot}: the counter has {total} votes, but between {} and {most} were cast",
             votes.counted
         ));
     }
@@ -40,7 +40,7 @@ pub fn check_votes(slot: &str, votes: &Votes, found: Option<&Item>) -> Vec<Strin
         let [(_, earlier, count), (_, later, next)] = pair else { continue };
         if count == next {
             wrong.push(format!(
-                "{slot}: the votes that ended at {earlier} and {later} are both number {count}"
+                "{slot}: the votes that ended at {earlier} and {later} both returned the count {count}"
             ));
         }
     }
@@ -48,7 +48,7 @@ pub fn check_votes(slot: &str, votes: &Votes, found: Option<&Item>) -> Vec<Strin
     let mut first_end = u64::MAX;
     for (call, end, count) in by_count.iter().rev() {
         if first_end < *call {
-            wrong.push(format!("{slot}: vote {count} began at {call}, after a vote with a higher number had ended at {first_end}"));
+            wrong.push(format!("{slot}: the vote that returned the count {count} began at {call}, after a vote with a higher count had ended at {first_end}"));
         }
         first_end = first_end.min(*end);
     }
@@ -81,10 +81,10 @@ mod tests {
         assert!(check_votes("s", &honest, Some(&item(2))).is_empty());
         assert!(check_votes("s", &honest, Some(&item(3))).is_empty(), "the unknown one");
         for (planted, found, text) in [
-            (honest.clone(), 1, "1 votes are counted, but 2 to 3"),
-            (honest, 4, "4 votes are counted"),
-            (votes(&[(1, 4, 1), (2, 3, 1)]), 2, "both number 1"),
-            (votes(&[(3, 4, 1), (1, 2, 2)]), 2, "vote 1 began at 3"),
+            (honest.clone(), 1, "the counter has 1 votes, but between 2 and 3"),
+            (honest, 4, "the counter has 4 votes"),
+            (votes(&[(1, 4, 1), (2, 3, 1)]), 2, "both returned the count 1"),
+            (votes(&[(3, 4, 1), (1, 2, 2)]), 2, "the count 1 began at 3"),
         ] {
             let wrong = check_votes("s", &planted, Some(&item(found)));
             assert!(wrong.iter().any(|w| w.contains(text)), "{text}: {wrong:?}");

@@ -15,8 +15,8 @@ use crate::request::{Answer, Endpoint, Request, Start};
 const ITERATOR_LIFE_MS: u64 = 16 * 60 * 1_000;
 /// A time in milliseconds that is longer than the retention of stream records.
 const RETENTION_MS: u64 = 25 * 60 * 60 * 1_000;
-/// The maximum number of checks whether the records have been trimmed. The next constant is the pause between
-/// two checks.
+/// The maximum number of checks whether the records have been trimmed. [`CHECK_PAUSE`] is the pause
+/// between two checks.
 const CHECKS_MAX: usize = 150;
 const CHECK_PAUSE: Duration = Duration::from_millis(200);
 

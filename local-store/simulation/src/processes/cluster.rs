@@ -56,8 +56,8 @@ async fn free_addresses() -> Result<Vec<SocketAddr>, String> {
 }
 
 impl Cluster {
-    /// Creates a store of one process that runs all nodes, with this number of arcs. Does not start the
-    /// process.
+    /// Creates a store of one process that runs all nodes, with the given number of arcs. Does not
+    /// start the process.
     #[must_use]
     pub fn embedded(binary: &Path, folder: &Path, arcs: usize) -> Self {
         let launch = Launch {

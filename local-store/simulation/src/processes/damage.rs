@@ -1,9 +1,9 @@
 //! Damage of a file of a node that is down, like a disk that flips a bit, and reads that find the
 //! damage.
 //!
-//! The clients of the checkers write so little data that a node keeps it in memory. Therefore the
-//! store gets a second table, whose large items are in files of every node. Each read of this table
-//! is checked.
+//! The clients of the checkers write so little data that a node writes none of it to files.
+//! Therefore the store gets a second table, whose large items are in files of every node. Each read
+//! of this table is checked.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -20,8 +20,8 @@ use super::wire::WireEndpoint;
 
 /// The name of the table with large items.
 const LARGE: &str = "large";
-/// The number of the table's items for each arc. The next constant is their size in bytes. A state
-/// keeps 16 MB in memory, and each item counts twice because of its stream record.
+/// The number of the table's items for each arc. [`ITEM_BYTES`] is their size in bytes. A state has
+/// up to 16 MB in memory, and each item counts twice because of its stream record.
 const ITEMS_PER_ARC: usize = 40;
 const ITEM_BYTES: usize = 300_000;
 /// The maximum number of times that a write is sent.
@@ -139,7 +139,8 @@ pub async fn wait_for_file(node: &Path, files: Files) -> Result<(), String> {
 /// # Errors
 /// There is no such file, or it cannot be changed.
 pub fn flip_a_bit(node: &Path, files: Files) -> Result<(), String> {
-    let path = largest_file(node, files).ok_or("no file in which a bit can be flipped")?;
+    let path =
+        largest_file(node, files).ok_or("the node has no file in which a bit can be flipped")?;
     let fail = |error: std::io::Error| format!("{}: {error}", path.display());
     let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(fail)?;
     flip_middle(&mut file).map_err(fail)?;
@@ -175,7 +176,7 @@ pub async fn read_until_set_aside(
     let begun = Instant::now();
     while !cluster.has_set_aside(victim) {
         if begun.elapsed() > WAIT_MAX {
-            return Err(format!("damage in `{}` was not found", files.folder()));
+            return Err(format!("the store did not detect the damage in `{}`", files.folder()));
         }
         cluster.find_addresses();
         if let Some(address) = cluster.address(victim) {

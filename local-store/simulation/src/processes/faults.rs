@@ -12,8 +12,8 @@ use super::proxy::LinkState;
 use super::wire::WireEndpoint;
 use crate::request::{Answer, Change, Endpoint, Request};
 
-/// The maximum time until a new leader must exist. On an idle machine it takes less than two seconds. The
-/// maximum is generous, so that a busy machine does not fail the test.
+/// The maximum time until a new leader must exist. On an idle computer an election takes less than
+/// two seconds. The maximum is generous, so that the test does not fail on a busy computer.
 const LEADER_MAX: Duration = Duration::from_secs(15);
 /// The maximum time until a write must be accepted. The store promises five seconds.
 const WRITE_MAX: Duration = Duration::from_secs(20);
@@ -31,7 +31,7 @@ pub enum Fault {
     CutOff,
     /// `kill -9` of one process, and the loss of its disk.
     Wipe,
-    /// `kill -9` of one process, and one bit that flips in a file of its node.
+    /// `kill -9` of one process, and a flipped bit in a file of its node.
     Damage(Files),
 }
 
@@ -187,7 +187,7 @@ async fn wait(
     let begun = Instant::now();
     while cluster.leader(without).await.is_none() {
         if begun.elapsed() > LEADER_MAX {
-            return Err(format!("no leader within {LEADER_MAX:?}"));
+            return Err(format!("no leader was elected within {LEADER_MAX:?}"));
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The maximum time until a process must listen. The time is long, because the machine may be busy.
+/// The maximum time until a process must listen. The time is long, because the computer may be
+/// busy.
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// The command line of a process: the binary with its arguments, and the file for its output.
@@ -132,7 +133,7 @@ pub fn find_binary(named: Option<PathBuf>) -> Result<PathBuf, String> {
     ))
 }
 
-/// Returns the file for the output of the process with this name.
+/// Returns the file for the output of the process with the given name.
 #[must_use]
 pub fn log_file(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.log"))

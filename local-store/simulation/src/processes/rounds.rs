@@ -40,8 +40,8 @@ const PAUSE_MS: u64 = 12;
 const EXPIRY_MS: u64 = 12_000;
 /// The time to wait until the last expired items are deleted.
 const EXPIRY_WAIT: Duration = Duration::from_secs(3);
-/// The maximum number of checks whether an index matches the table. The next constant is the pause between
-/// two checks.
+/// The maximum number of checks whether an index matches the table. [`INDEX_CHECK_PAUSE`] is the
+/// pause between two checks.
 const INDEX_CHECKS_MAX: usize = 100;
 const INDEX_CHECK_PAUSE: Duration = Duration::from_millis(100);
 /// The number of times that a table may change while it is read. A change means that recovery has
@@ -63,7 +63,7 @@ pub struct Counts {
     pub cut_off: usize,
     /// `kill -9` of one process, and the loss of its disk.
     pub wipe: usize,
-    /// `kill -9` of one process, and one bit that flips in a file of its node.
+    /// `kill -9` of one process, and a flipped bit in a file of its node.
     pub damage: usize,
 }
 
@@ -204,7 +204,7 @@ pub async fn run(settings: &Settings, progress: &dyn Fn()) -> Result<Summary, St
             std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
             let outcome = run_round(settings, &round, &folder, progress).await?;
             if outcome.violations.is_empty() {
-                // The data of a round is kept only if there were violations.
+                // The data of a round is not removed if there were violations.
                 let _ = std::fs::remove_dir_all(&folder);
             }
             summary.add(outcome);
@@ -229,7 +229,7 @@ async fn run_round(
     } else {
         Cluster::of_processes(&settings.binary, folder, round.arcs).await?
     };
-    let what = |error| format!("{}: after kills during the first start: {error}", round.name);
+    let what = |error| format!("{}: first start, interrupted by kills: {error}", round.name);
     let started = start_under_kills(&mut cluster, &mut random).await.map_err(what)?;
     let endpoint = WireEndpoint::new(&cluster.addresses, random.next_u64());
     create_table(&endpoint).await?;

@@ -35,13 +35,14 @@ pub struct WireEndpoint {
 }
 
 impl WireEndpoint {
-    /// Creates an endpoint that uses these nodes.
+    /// Creates an endpoint that sends requests to the nodes at `addresses`.
     #[must_use]
     pub fn new(addresses: &Addresses, seed: u64) -> Self {
         Self::without(addresses, seed, None)
     }
 
-    /// Creates an endpoint that uses these nodes except one.
+    /// Creates an endpoint that sends requests to the nodes at `addresses`, except the process
+    /// `without`.
     #[must_use]
     pub fn without(addresses: &Addresses, seed: u64, without: Option<usize>) -> Self {
         let dice = Arc::new(Mutex::new(SplitMix64::new(seed)));
@@ -213,7 +214,7 @@ impl WireEndpoint {
     /// Returns an iterator at a position in a shard.
     ///
     /// # Errors
-    /// The errors of any request.
+    /// When the request fails: see [`Failure`].
     pub async fn iterator(&self, shard: &str, start: &Start) -> Result<String, Failure> {
         let (kind, number) = match start {
             Start::TrimHorizon => ("TRIM_HORIZON", None),
@@ -236,7 +237,7 @@ impl WireEndpoint {
     /// be idle.
     ///
     /// # Errors
-    /// The errors of any request.
+    /// When the request fails: see [`Failure`].
     pub async fn scan(&self, index: Option<&str>) -> Result<Vec<Item>, Failure> {
         let mut request = json!({"TableName": TABLE, "ConsistentRead": index.is_none()});
         if let (Some(index), Some(members)) = (index, request.as_object_mut()) {

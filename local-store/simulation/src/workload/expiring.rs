@@ -37,7 +37,7 @@ pub async fn run<E: Endpoint>(mut client: Client<E>, name: &str) {
     }
 }
 
-/// Puts an item with this expiry time, or extends the time of the existing item.
+/// Puts an item with the given expiry time, or extends the time of the existing item.
 async fn store<E: Endpoint>(
     client: &Client<E>,
     key: &str,

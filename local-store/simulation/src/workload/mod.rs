@@ -23,9 +23,9 @@ use crate::request::{
 /// The signals that pause or end all clients.
 #[derive(Debug, Default)]
 pub struct Signals {
-    /// The signal to pause. While it is set, clients send no requests.
+    /// The signal to pause. While this flag is set, clients send no requests.
     pub pause: AtomicBool,
-    /// The signal to end. When it is set, clients end.
+    /// The signal to end. When this flag is set, clients end.
     pub end: AtomicBool,
 }
 
@@ -88,7 +88,7 @@ impl<E: Endpoint> Client<E> {
         }
     }
 
-    /// Records an answer that is wrong for this kind of request.
+    /// Records an answer that is invalid for the kind of request.
     pub(crate) fn record_defect(&self, asked: &str, answer: &Answer) {
         self.history.records().defects.push(format!("{asked} returned {answer:?}"));
     }

@@ -96,7 +96,7 @@ async fn put<E: Endpoint>(
         Ok(Answer::ConditionFailed(found)) if expected.is_some() => {
             let state = state_of(found.as_ref());
             if Some(state) == expected {
-                let what = format!("{key}: a condition on {expected:?} failed, although it holds");
+                let what = format!("{key}: the condition {expected:?} failed, although it holds");
                 client.history.records().defects.push(what);
             }
             known.insert(key.to_owned(), state);

@@ -187,7 +187,7 @@ impl Machinery {
             .sum();
         self.environment.coverage.add("lost batches", forgotten as u64);
         if forgotten > 0 {
-            self.environment.note(&format!("node {}: {forgotten} batches are lost", self.node));
+            self.environment.note(&format!("node {}: lost {forgotten} batches", self.node));
         }
     }
 

@@ -252,7 +252,9 @@ fn records(snapshot: &Snapshot, id: &str, start: &Start, limit: usize) -> Result
         Start::At(text) => Position::At(sequence(text)?),
         Start::After(text) => Position::After(sequence(text)?),
         Start::Iterator(_) => {
-            return Err(Failure::Defect("iterators are not supported here".to_owned()));
+            return Err(Failure::Defect(
+                "the simulated store does not support iterators".to_owned(),
+            ));
         }
         Start::Latest => {
             let last = read_last_sequence(&*snapshot.view, table, shard);

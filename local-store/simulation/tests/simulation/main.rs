@@ -1,5 +1,5 @@
-//! Tests of the entire simulation: many seeds run without a violation, every fault occurs, and the
-//! same seed gives the same run, even in another process.
+//! Tests of the entire simulation: many seeds run without a violation, every fault occurs, and two
+//! runs of one seed are equal, even in different processes.
 
 use std::process::Command;
 

@@ -106,9 +106,9 @@ impl Error {
 
 fn remedy(kind: ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::OutOfSpace => "; the write was rejected and no data is lost; free some space",
+        ErrorKind::OutOfSpace => "; the write was rejected and no data is lost; free disk space",
         ErrorKind::InUse => "; stop the other process or choose another data directory",
-        ErrorKind::SyncFailed => "; unsynced writes may be lost; restart to recover",
+        ErrorKind::SyncFailed => "; unsynced writes may be lost; restart the process to recover",
         ErrorKind::Name | ErrorKind::Io => "",
     }
 }

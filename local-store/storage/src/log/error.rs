@@ -30,7 +30,7 @@ pub enum Error {
         /// The index that the first entry has instead.
         found: u64,
     },
-    /// The log does not contain these entries.
+    /// The log does not contain all requested entries.
     #[error(
         "the log has the entries from=`{first}` to=`{next}` (exclusive), but the request was for from=`{from}` to=`{to}`"
     )]
@@ -79,7 +79,7 @@ pub enum Error {
     #[error("the log has stopped: {0}")]
     Disk(#[from] disk::Error),
     /// The log failed earlier and rejects changes.
-    #[error("the log has stopped after an earlier error; restart to recover")]
+    #[error("the log has stopped after an earlier error; restart the process to recover")]
     Stopped,
 }
 

@@ -32,11 +32,11 @@
 //! 3. A segment that the next segment continues must exist, otherwise recovery returns
 //!    [`Error::Corrupt`]. Leftover segments of an interrupted truncation are removed.
 //!
-//! The log cannot detect three cases. The newest group is damaged and no record was written after
-//! it, so it looks torn. The newest segments are missing. Segments before the oldest are missing,
-//! which looks like a truncation. The caller can detect the last case by the applied index of its
-//! state: it must reject a state that needs entries which the log lacks. `node::replica` handles a
-//! state that is ahead of the log.
+//! The log cannot detect three kinds of damage. First, the newest group is damaged and no record
+//! was written after it, so the group looks torn. Second, the newest segments are missing. Third,
+//! the oldest segments are missing, which looks like a truncation. The caller can detect the third
+//! kind by the applied index of its state: it must reject a state that needs entries which the log
+//! lacks. `node::replica` handles a state that is ahead of the log.
 //!
 //! Recovery does not assume that the entries it finds are durable: if only the process crashed, or
 //! a sync failed, they may be only in the page cache. Before [`Log::open`] returns, it rewrites and
@@ -69,8 +69,8 @@ use partition::mutation::{self, Mutation};
 use self::segment::{DATA_OFFSET, Segment};
 use crate::disk::{Disk, ErrorKind};
 
-/// The maximum size of a payload in bytes, for any segment size. It limits the memory of a reader,
-/// and no node writes larger payloads.
+/// The maximum size of a payload in bytes, for any segment size. The maximum limits the memory of a
+/// reader, and no node writes larger payloads.
 pub const PAYLOAD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Bytes that a segment with a single record needs in addition to the payload.
@@ -79,11 +79,11 @@ pub const SEGMENT_HEAD_BYTES: u64 = DATA_OFFSET + record::HEADER_BYTES as u64;
 /// The limit of segment offsets, which are stored in memory as 4 bytes in units of 8.
 const SEGMENT_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
-/// The capacity in bytes that the write buffer keeps between appends; additional memory is freed.
+/// The capacity in bytes that the write buffer retains between appends; additional memory is freed.
 const BUFFER_BYTES_KEPT: usize = 1024 * 1024;
 
-/// The layout of a log. The segments of an existing log keep their sizes; new segments get the new
-/// size.
+/// The layout of a log. The sizes apply only to new segments, not to the existing segments of a
+/// log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// The maximum size of a segment file in bytes; a multiple of 4,096 from 8,192 to 16 GiB.
@@ -91,7 +91,7 @@ pub struct Options {
     /// The size of the first segment in bytes, with the same limits. A value above `segment_bytes`
     /// counts as `segment_bytes`.
     pub first_segment_bytes: u64,
-    /// The maximum number of files that are kept for reuse after a truncation.
+    /// The maximum number of files that are reused after a truncation; further files are deleted.
     pub spares_max: usize,
     /// The index of the first entry of a new log; at least 1, because 0 means no entry.
     pub first_index: u64,
@@ -211,7 +211,7 @@ impl Log {
         &self.options
     }
 
-    /// Returns the findings of [`Log::open`].
+    /// Returns what recovery found when the log was opened.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
@@ -354,7 +354,7 @@ impl Log {
         result
     }
 
-    /// Returns how many of these entries fit into the last segment.
+    /// Returns how many of `entries` fit into the last segment.
     fn count_fitting(&self, entries: &[Entry]) -> usize {
         let mut free_bytes = self.segments.last().map_or(0, Segment::free_bytes);
         let fits = |entry: &&Entry| {
@@ -365,8 +365,8 @@ impl Log {
         entries.iter().take_while(fits).count()
     }
 
-    /// Creates the files that these entries will need, so that a full disk is detected before any
-    /// entry is written. If one file suffices, all entries fit into it; otherwise each file has the
+    /// Creates the files that `entries` require, so that a full disk is detected before any entry
+    /// is written. If one file suffices, all entries fit into it; otherwise each file has the
     /// maximum size.
     fn reserve(&mut self, entries: &[Entry]) -> Result<(), Error> {
         let rest = entries.get(self.count_fitting(entries)..).unwrap_or_default();
@@ -387,7 +387,7 @@ impl Log {
         Ok(())
     }
 
-    /// Returns the size of a new segment with room for records of `bytes` bytes, at most the
+    /// Returns the size of a new segment with space for records of `bytes` bytes, at most the
     /// maximum segment size.
     fn next_size(&self, bytes: u64) -> u64 {
         let last = self.segments.last().map_or(0, |last| last.header.size_bytes);
@@ -474,7 +474,8 @@ impl Log {
 
     fn retire_file(&mut self, name: &str, size_bytes: u64) -> Result<(), Error> {
         let largest = self.options.segment_bytes;
-        // A log whose last segment is smaller does not need a file of the maximum size soon.
+        // The file is reused only if the last segment has the maximum size: a smaller log does not
+        // use a file of this size next.
         let is_large = self.segments.last().is_some_and(|last| last.header.size_bytes == largest);
         if is_large && size_bytes == largest && self.spares.len() < self.options.spares_max {
             let spare = self.next_spare_name();

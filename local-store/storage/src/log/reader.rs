@@ -16,7 +16,7 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Creates a reader of the entries from `from` (inclusive) to `to` (exclusive), which must all
-    /// be in these segments.
+    /// be in `segments`.
     pub(super) fn new(segments: &'a [Segment], from: u64, to: u64) -> Self {
         let begun = segments.partition_point(|segment| segment.header.first_index <= from);
         let segments = segments.get(begun.saturating_sub(1)..).unwrap_or_default();

@@ -116,7 +116,7 @@ impl Header {
         record_bytes(self.payload_bytes as usize)
     }
 
-    /// Returns whether `payload` has the length and the checksum in this header.
+    /// Returns whether `payload` has the length and the checksum that the header contains.
     pub(super) fn matches(&self, payload: &[u8]) -> bool {
         payload.len() == self.payload_bytes as usize
             && (crc32c(payload) == self.payload_crc
@@ -130,7 +130,7 @@ fn seed(segment_id: u64) -> u32 {
     crc32c(&segment_id.to_le_bytes())
 }
 
-/// Returns the size of a record with a payload of this size, in bytes.
+/// Returns the size of a record with a payload of the given size, in bytes.
 pub(super) fn record_bytes(payload_bytes: usize) -> u64 {
     (HEADER_BYTES + payload_bytes.next_multiple_of(ALIGNMENT_BYTES)) as u64
 }

@@ -14,7 +14,7 @@ use crate::disk::Disk;
 /// The number of bytes that are rewritten at a time.
 const REWRITE_BYTES: u64 = 256 * 1024;
 
-/// The findings of [`Log::open`].
+/// The result of the recovery in [`Log::open`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The number of entries in the log.
@@ -161,8 +161,8 @@ impl Log {
                 return Err(Error::Corrupt {
                     file: oldest_name,
                     offset: 24,
-                    expected: format!("the file {missing}, whose successor is this segment"),
-                    found: format!("no such file, but the older file {}", segment.name),
+                    expected: format!("the preceding segment {missing}"),
+                    found: format!("only the older segment {}", segment.name),
                 });
             }
             self.retire_file(&segment.name, segment.header.size_bytes)?;
@@ -229,7 +229,7 @@ impl Log {
     }
 }
 
-/// Rewrites the records from this offset on with the same bytes, and syncs them.
+/// Rewrites the records from the given offset on with the same bytes, and syncs them.
 ///
 /// The records may have been read from the page cache. After a failed sync, the page cache can
 /// contain bytes that are not on the disk and that no later sync would write. Rewriting marks these

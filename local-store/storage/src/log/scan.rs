@@ -67,12 +67,12 @@ pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
 /// The kind of content from the first broken record on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TailContent {
-    /// No bytes that were written into this segment: the segment ended cleanly.
+    /// No further bytes of this segment: the segment ended cleanly.
     Nothing,
     /// Only records of this segment that were never durable: a power loss tore the last writes.
     Torn,
-    /// A record at this offset proves that the broken record was durable and was damaged later: its
-    /// `synced_end` is higher than the broken record's index.
+    /// A record at the given offset proves that the broken record was durable and was damaged
+    /// later: its `synced_end` is higher than the broken record's index.
     Damage(u64),
 }
 
@@ -119,7 +119,7 @@ impl<'a> Window<'a> {
         Window { segment, start: 0, bytes: Vec::new() }
     }
 
-    /// Returns these bytes, or `None` if the segment ends earlier.
+    /// Returns `length` bytes at `offset`, or `None` if the segment ends earlier.
     fn read(&mut self, offset: u64, length: usize) -> Result<Option<&[u8]>, Error> {
         let size_bytes = self.segment.header.size_bytes;
         if offset.checked_add(length as u64).is_none_or(|end| end > size_bytes) {

@@ -90,7 +90,7 @@ fn read_u64(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Returns the file name of the segment with this id. Names sort in the order of the ids.
+/// Returns the file name of the segment with the given id. Names sort in the order of the ids.
 pub(super) fn name(id: u64) -> String {
     format!("segment-{id:016x}")
 }
@@ -196,7 +196,7 @@ pub(super) fn offset_unit(offset: u64) -> u32 {
 
 /// Returns the description of a record for an error message.
 pub(super) fn describe(index: u64) -> String {
-    format!("the record of index {index}")
+    format!("the record of entry {index}")
 }
 
 #[cfg(test)]

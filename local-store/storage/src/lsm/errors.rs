@@ -9,7 +9,7 @@ use crate::error::Error;
 
 pub(super) fn io_error(operation: &'static str, path: &Path, source: &io::Error) -> Error {
     let remedy =
-        if is_full(source) { "; free some space: the log has all acknowledged writes" } else { "" };
+        if is_full(source) { "; no acknowledged write is lost; free disk space" } else { "" };
     let reason = format!("{source}{remedy}");
     Error::Io { path: path.display().to_string(), operation, reason }
 }

@@ -123,7 +123,7 @@ impl Drop for MaintenanceThread {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the maintenance thread of a storage panicked, which is a defect");
+            tracing::error!("the maintenance thread of a storage panicked, which is a bug");
         }
     }
 }

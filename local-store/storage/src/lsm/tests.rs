@@ -130,7 +130,7 @@ fn other_tasks_continue_while_a_writer_waits() {
 fn a_full_disk_says_what_to_do() {
     let full = lsm_tree::Error::Io(io::ErrorKind::StorageFull.into());
     let text = sort("write to", Path::new("state"), full).to_string();
-    assert!(text.contains("free some space") && text.ends_with("restart to recover"), "{text}");
+    assert!(text.contains("free disk space") && text.ends_with("process to recover"), "{text}");
 }
 
 #[test]

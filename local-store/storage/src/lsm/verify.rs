@@ -62,7 +62,7 @@ fn verify_table(path: &Path, expected: u128, pace: &mut Pace<'_>) -> io::Result<
     if hasher.digest128() == expected {
         return Ok(());
     }
-    Err(damaged(path, "the checksum of the table differs from the list of tables"))
+    Err(damaged(path, "the checksum of the table differs from the manifest"))
 }
 
 #[cfg(test)]

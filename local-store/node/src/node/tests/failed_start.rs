@@ -68,7 +68,7 @@ async fn no_replica_goes_on_after_a_failed_start() {
     wait().await;
     assert_eq!(messages.load(Ordering::SeqCst), sent);
 
-    // The same replica requests votes if it was started.
+    // The same replica requests votes when it is the only replica to start.
     let _started = Node::start_all(vec![first()]).await.unwrap();
     wait().await;
     assert!(messages.load(Ordering::SeqCst) > sent);

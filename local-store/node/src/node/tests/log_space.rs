@@ -14,7 +14,7 @@ async fn a_node_that_is_far_behind_gets_a_snapshot() {
         let leader = cluster.leader();
         cluster.nodes[&leader].submit(vec![put(&format!("k{number}"))]).await.unwrap();
     }
-    // The leader retries an absent peer for a while before it truncates the log.
+    // The leader truncates the log only after it has retried an absent peer for a few seconds.
     tokio::time::sleep(Duration::from_secs(5)).await;
     for number in 100..130 {
         let leader = cluster.leader();
@@ -35,7 +35,7 @@ async fn a_node_that_is_far_behind_gets_a_snapshot() {
     assert!((0..130).all(|number| has(node, &format!("k{number}"))) && has(node, "last"));
 }
 
-/// Goal: some time after the last write, each node's log is only a small file, and no entry is
+/// Goal: after a quiet time without writes, each node's log is only a small file, and no entry is
 /// lost.
 #[tokio::test(start_paused = true)]
 async fn quiet_nodes_give_the_space_of_their_logs_back() {
@@ -66,7 +66,7 @@ async fn quiet_nodes_give_the_space_of_their_logs_back() {
     }
 }
 
-/// Goal: a node that is down in a quiet time gets its missing entries after it restarts.
+/// Goal: a node that is down while no writes arrive gets its missing entries after it restarts.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_leader_keeps_what_a_peer_lacks() {
     let mut cluster = Cluster::start(Settings::default()).await;

@@ -224,7 +224,7 @@ fn the_slowest_arc_sets_the_status_of_an_index() {
     }
 }
 
-/// Goal: merging a stale copy of the first arc gives the right indexes. The result keeps an index
+/// Goal: merging a stale copy of the first arc gives the right indexes. The result has every index
 /// that the copy lacks, and an index that another arc has removed is not active.
 #[test]
 fn a_stale_copy_of_the_first_arc_adds_and_removes_no_index() {
@@ -283,7 +283,8 @@ fn a_late_adoption_does_not_restore_a_deleted_table() {
         ring.apply(ArcId(arc), Command::DropTable { table: TABLE });
         ring.apply(ArcId(arc), Command::DropTable { table: TABLE });
         assert!(ring.arc(ArcId(arc)).machine.catalogue().get(TABLE).is_none());
-        // A late adoption creates the table again, but only in that arc.
+        // A late adoption command creates the table again, but only in the arc that receives the
+        // command.
         let (table, placement) = (Box::new(definition.clone()), definition.placement.clone());
         ring.apply(ArcId(arc), Command::AdoptTable { table, placement });
     }

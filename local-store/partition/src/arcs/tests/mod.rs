@@ -21,7 +21,7 @@ const START: u64 = 1_800_000_000_000;
 const ARCS: u32 = 3;
 const TABLE: TableId = TableId(1);
 
-/// One arc: a machine, its storage, and the index of its last entry.
+/// One arc: a state machine, its storage, and the index of its last entry.
 struct Arc {
     machine: Machine,
     storage: MapStorage,
@@ -320,7 +320,7 @@ fn put(name: u8, group: Option<u8>) -> Write {
     }
 }
 
-/// Returns names in at least two arcs.
+/// Returns the names of items in at least two different arcs.
 fn names_apart(ring: &Ring) -> Vec<u8> {
     let mut by_arc: BTreeMap<ArcId, u8> = BTreeMap::new();
     for name in 0..60 {

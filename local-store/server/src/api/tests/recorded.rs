@@ -216,8 +216,8 @@ fn recorded_files() -> Vec<PathBuf> {
     files
 }
 
-/// Sends the requests of a file to a new store with this number of arcs. The store does its periodic
-/// work only for the request `tick`.
+/// Sends the requests of a file to a new store with the given number of arcs. The store does its
+/// periodic work only for the request `tick`.
 async fn play(recorded: &str, arcs: u32, throughput: Throughput) -> String {
     let directory = tempfile::tempdir().unwrap();
     let config = Config { arcs, ..config(directory.path()) };
@@ -254,7 +254,7 @@ async fn answers_are_as_recorded() {
 async fn four_arcs_answer_as_one_does() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/four_arcs.txt");
     let listed = fs::read_to_string(&path).unwrap();
-    // A reason applies to the blocks below it.
+    // A reason in the list applies to the blocks below that reason.
     let (mut expected, mut reason) = (BTreeMap::new(), "");
     for block in blocks(&listed) {
         if block.starts_with('#') {

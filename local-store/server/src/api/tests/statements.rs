@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// Returns all results of a statement, read in pages of this size.
+/// Returns all results of a statement, read in pages of the given size.
 async fn pages_of(store: &Store, statement: &str, limit: usize) -> Vec<String> {
     let (mut found, mut token) = (Vec::new(), None);
-    // More than 100 pages would be a defect.
+    // More than 100 pages would be a bug.
     for _ in 0..100 {
         let next = token.map_or_else(String::new, |token| format!(r#","NextToken":{token}"#));
         let body = format!(r#"{{"Statement":"{statement}","Limit":{limit}{next}}}"#);

@@ -99,8 +99,8 @@ async fn clients_that_read_no_response_are_disconnected() {
     assert_eq!(begun.elapsed().as_secs(), 30);
 }
 
-/// Goal: if another client needs the place, a client with an incomplete request is disconnected soon. A
-/// client with a complete request is not disconnected before the write time-out.
+/// Goal: if another client needs the permit, a client with an incomplete request is disconnected
+/// soon. A client with a complete request is not disconnected before the write time-out.
 #[tokio::test]
 async fn a_needed_place_is_taken_from_an_incomplete_request() {
     let server = Server::start().await;
@@ -120,7 +120,7 @@ async fn a_needed_place_is_taken_from_an_incomplete_request() {
         let begun = Instant::now();
         let want = async {
             sleep(Duration::from_secs(2)).await;
-            // The only place is taken, so its connection is asked to close.
+            // The only permit is in use, so its connection is asked to close.
             connections.make_room();
         };
         let (_, (), ()) = tokio::join!(

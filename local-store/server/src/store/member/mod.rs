@@ -391,8 +391,8 @@ impl StartingMember<'_> {
             let arcs = own.arcs;
             let invitation = Invitation { identity, arcs, token_key: token_key.clone() };
             let asked = self.peers.ask(*slot, &Question::Join(invitation), JOINING).await;
-            // A peer that joins adopts an identity, which closes the connection. Its answer may be lost.
-            // The next round checks whether the peer has joined.
+            // A peer that joins adopts an identity, which closes the connection, so the peer's
+            // answer may be lost. The next round checks whether the peer has joined.
             if let Ok(Answer::Refused(reason)) = asked {
                 progress.log(&format!("node {slot} does not join: {reason}"));
             }

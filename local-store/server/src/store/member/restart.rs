@@ -18,8 +18,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// The interval between two log lines with the reason why the node waits.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Waits until the node with these replicas is damaged and its peers can continue without the node. Then
-/// restarts the process.
+/// Waits until the node with the given replicas is damaged and its peers can continue without the
+/// node. Then restarts the process.
 pub(super) async fn run(
     replicas: Vec<WeakNode>,
     peers: Weak<Peers>,

@@ -10,7 +10,8 @@ use crate::api;
 use crate::store::Config;
 use node::incarnation_of;
 
-/// The time-out of every wait in these tests. It is long, because the machine may be busy with other tests.
+/// The time-out of every wait in these tests. It is long, because the computer may be busy with
+/// other tests.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The maximum number of attempts of one request, as in an SDK.
 const TRIES: u64 = 8;

@@ -15,7 +15,8 @@ use crate::store::ticks::{self, SweepResult};
 /// The only arc that has the index, so its index entries wait.
 const AHEAD: ArcId = ArcId(1);
 
-/// Returns the command that adds an index to the table in an arc. The test first sends it only to [`AHEAD`].
+/// Returns the command that adds an index to the table in an arc. The test first sends this command
+/// only to [`AHEAD`].
 fn adopt(known: &Table) -> Command {
     let mut wider = known.definition();
     let late = SecondaryIndex { number: IndexNumber(1), ..wider.indexes[0].clone() };

@@ -113,7 +113,7 @@ async fn a_running_earlier_attempt_is_reported() {
         let (status, said) = answer(&store, "TransactWriteItems", &write).await;
         assert_eq!(status, 400, "{token:?}: {said}");
         assert!(said["__type"].as_str().unwrap().ends_with(kind), "{token:?}: {said}");
-        // The same test without the API.
+        // The same requests, sent to the store without the API.
         let token = token.map(|token| store.request_token(token));
         let replies = store.submit(vec![transfer(free, locked, 1, token)]).await.unwrap();
         let conflict = vec![CancellationReason::None, CancellationReason::Conflict];

@@ -380,8 +380,8 @@ async fn a_read_leaves_no_locks_behind() {
     }
 }
 
-/// Goal: if recovery releases a read with locks before all its items are locked, the read reports a conflict.
-/// Otherwise it could return values from different points in time.
+/// Goal: if recovery releases a read with locks before all its items are locked, the read reports a
+/// conflict. Without this conflict, the read could return values from different points in time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_that_was_released_meanwhile_reports_a_conflict() {
     let folder = tempfile::tempdir().unwrap();
@@ -406,7 +406,8 @@ async fn a_read_that_was_released_meanwhile_reports_a_conflict() {
         };
         let mut items = reader_of(&[(first, 0)]).lock().await.unwrap().unwrap();
         if is_given_up {
-            // Releases the read, as the leader of the arc does when it recovers the read.
+            // Releases the locks of the read, as the leader of the arc does when it recovers the
+            // read.
             assert!(reader_of(&[(first, 0)]).release().await.unwrap());
             let two = vec![change(names[0], '-', 1), change(names[1], '+', 1)];
             let two = Transaction { token: None, operations: two };

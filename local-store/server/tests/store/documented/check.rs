@@ -438,7 +438,8 @@ impl Pages {
         self.scanned += other.scanned;
     }
 
-    /// Compares everything except the order. Returns the items of the response.
+    /// Compares all results of a Query or Scan except their order. Returns the items of the
+    /// response.
     fn check(
         self,
         read: &Read,

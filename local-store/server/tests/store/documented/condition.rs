@@ -113,7 +113,7 @@ fn begins_with(whole: &AttributeValue, part: &AttributeValue) -> bool {
     }
 }
 
-/// Returns whether a condition is true for an item. A missing item is an empty item.
+/// Returns whether a condition is true for an item. A missing item is evaluated as an empty item.
 pub(super) fn holds(condition: &Condition, item: &Item) -> bool {
     match condition {
         Condition::Compare(left, comparator, right) => {

@@ -35,7 +35,8 @@ pub(super) enum SortCondition {
 #[derive(Clone, Debug)]
 pub(super) struct Read {
     pub(super) table: usize,
-    /// The number of the index. A number that is too large means the table itself.
+    /// The position of the index in the table's list of indexes. A position beyond the list means
+    /// the table itself.
     pub(super) index: usize,
     pub(super) filter: Option<Condition>,
     pub(super) projection: Option<Vec<Path>>,

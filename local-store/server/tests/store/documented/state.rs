@@ -23,7 +23,7 @@ pub(super) struct Write {
 
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// Replaces the item by one with these attributes and the key.
+    /// Replaces the item with an item that has the given attributes and the key.
     Put(Item),
     Update(Vec<Action>),
     Delete,

@@ -111,7 +111,7 @@ pub(super) const KEY_VALUES: u8 = 7;
 pub(super) type KeyNumbers = (u8, u8);
 
 impl Kind {
-    /// Returns the key with these numbers.
+    /// Returns the key with the given numbers.
     pub(super) fn key(&self, numbers: KeyNumbers) -> Item {
         let mut key = Item::new();
         key.0.insert(self.partition.0.to_owned(), key_value(self.partition, numbers.0));

@@ -301,7 +301,7 @@ impl Cluster {
             }
             tokio::time::sleep(RETRY_AFTER).await;
         }
-        self.blame(format!("node {node} does not start in {STARTS_MAX} attempts"));
+        self.blame(format!("node {node} did not start in {STARTS_MAX} attempts"));
     }
 
     /// Records a defect that is not the effect of a fault.
@@ -313,7 +313,8 @@ impl Cluster {
     async fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<bool, String> {
         let (fatal, environment) = (self.fatal.clone(), Arc::clone(&self.environment));
         let on_fatal: OnFatal = Arc::new(move |reason: &str| {
-            environment.note(&format!("node {node} stops its own process: {reason}"));
+            environment
+                .note(&format!("node {node} stops its process after a fatal error: {reason}"));
             // Sending fails only at the end of the run, when processes are no longer restarted.
             let _ = fatal.send((node, epoch));
         });

@@ -402,7 +402,9 @@ impl Replica for ReplicatedNode {
             let keys: Vec<_> = keys.iter().map(|name| translation::key(name)).collect();
             let wanted: Vec<_> = keys.iter().map(|key| (table, key)).collect();
             let read = store.read_together(&wanted).await.map_err(failure)?;
-            read.map_err(|_| Failure::Refused("conflicts with other transactions".to_owned()))
+            read.map_err(|_| {
+                Failure::Refused("the read conflicts with other transactions".to_owned())
+            })
         })
     }
 

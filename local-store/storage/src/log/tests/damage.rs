@@ -12,7 +12,7 @@ fn damaged_log() -> (SimulatedDisk, Vec<String>, Vec<Entry>) {
     log.append(&all).unwrap();
     log.sync().unwrap();
     for index in [57, 59, 61] {
-        // The sizes of these payloads need padding.
+        // Payloads of 61 and 3 bytes require padding.
         let group = [entry(index, 61), entry(index + 1, 3)];
         log.append(&group).unwrap();
         log.sync().unwrap();
@@ -89,9 +89,8 @@ fn files_that_contradict_each_other_are_refused() {
         (
             "a middle segment is missing",
             |disk, names| disk.remove(&names[1]).unwrap(),
-            "segment-0000000000000003 24 expected the file segment-0000000000000002, whose \
-            successor is this segment, found no such file, but the older file \
-            segment-0000000000000001",
+            "segment-0000000000000003 24 expected the preceding segment \
+            segment-0000000000000002, found only the older segment segment-0000000000000001",
         ),
         (
             "two segments are swapped",
@@ -118,7 +117,7 @@ fn files_that_contradict_each_other_are_refused() {
                 let page = contents(disk, &names[0])[4_096..].to_vec();
                 disk.corrupt(&names[0], 4_096, &page);
             },
-            "segment-0000000000000001 4096 expected the record of index 1, found zeros",
+            "segment-0000000000000001 4096 expected the record of entry 1, found zeros",
         ),
         (
             "a header is blank",

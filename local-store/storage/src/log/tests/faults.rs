@@ -24,7 +24,10 @@ fn a_failed_sync_is_never_retried_and_nothing_after_it_is_acknowledged() {
     log.append(&entries(11, 13)).unwrap();
     disk.fail_at(disk.operations(), Fault::Io);
     let error = log.sync().unwrap_err();
-    assert!(error.is_fatal() && error.to_string().contains("restart to recover"), "{error}");
+    assert!(
+        error.is_fatal() && error.to_string().contains("restart the process to recover"),
+        "{error}"
+    );
     assert_eq!(log.synced_end(), 11);
 
     let operations = disk.operations();
@@ -53,7 +56,7 @@ fn a_full_disk_refuses_until_there_is_space() {
         disk.fail_at(disk.operations() + fault_at, Fault::OutOfSpace);
         let error = log.append(&entries(21, 80)).unwrap_err();
         assert!(matches!(error, Error::OutOfSpace(_)) && !error.is_fatal(), "{error}");
-        assert!(error.to_string().contains("free some space"), "{error}");
+        assert!(error.to_string().contains("free disk space"), "{error}");
         assert_eq!(read_all(&log), entries(1, 21));
         log.sync().unwrap();
     }

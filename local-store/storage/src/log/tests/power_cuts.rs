@@ -42,10 +42,10 @@ struct Model {
     entries: BTreeMap<u64, Entry>,
     /// The entries below this index are durable.
     synced_end: u64,
-    /// The log must not begin after this index.
+    /// The highest index at which the log may begin.
     first_max: u64,
-    /// The first index of the log if a failed truncation beyond the end has taken effect. It is
-    /// unknown whether it has.
+    /// The first index of the log if a failed truncation beyond the end has taken effect, which is
+    /// unknown.
     restart: Option<u64>,
     /// A counter that makes every payload unique.
     count: u64,
@@ -63,7 +63,7 @@ impl Model {
         group
     }
 
-    /// Compares a log that was just opened, and adopts its content.
+    /// Compares a log that was just opened with the model, and adopts the log's content.
     fn check(&mut self, log: &Log) -> Result<(), TestCaseError> {
         let (first, next) = (log.first_index(), log.next_index());
         let restarted = self.restart == Some(first) && next == first;

@@ -21,7 +21,7 @@ fn record_offset(index: u64) -> usize {
     DATA_OFFSET as usize + 144 * (index as usize - 1)
 }
 
-/// Overwrites these bytes with zeros, like sectors that were never written.
+/// Overwrites the bytes `from..to` with zeros, like sectors that were never written.
 fn blank(disk: &SimulatedDisk, name: &str, from: usize, to: usize) -> bool {
     let bytes = contents(disk, name)[from..to].to_vec();
     disk.corrupt(name, from, &bytes);
@@ -62,8 +62,8 @@ fn a_torn_group_is_cut_at_its_first_missing_record() {
                 Discarded { file: name, offset: record_offset(torn) as u64, index: torn };
             assert_eq!(log.recovery().discarded, visible.then_some(discarded));
 
-            // New entries have the same size as the old entries. They must not make later old
-            // entries readable.
+            // New entries have the same size as the old entries. The new entries must not make
+            // later old entries readable.
             let other = Entry { term: 50, ..entry(torn, 100) };
             log.append(std::slice::from_ref(&other)).unwrap();
             log.sync().unwrap();
@@ -102,7 +102,7 @@ fn a_durable_record_that_is_missing_is_corruption_not_a_torn_tail() {
         assert_eq!((&file, offset), (&name, record_offset(index) as u64));
         let witness = if index < 3 { 3 } else { 6 };
         let expected = format!(
-            "expected the record of index {index}, which was durable before the record at offset \
+            "expected the record of entry {index}, which was durable before the record at offset \
              {} was written, found zeros",
             record_offset(witness)
         );

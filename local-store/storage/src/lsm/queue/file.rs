@@ -140,12 +140,12 @@ impl QueueFile {
         if xxh3_64(&bytes) != block.checksum {
             return Err(damaged(
                 &self.path,
-                "the checksum of a block differs from the file's list of blocks",
+                "the checksum of a block differs from the file's block list",
             ));
         }
         let rows = BlockRows::new(bytes);
         rows.filter(|rows| rows.len() == length(block.rows)).ok_or_else(|| {
-            damaged(&self.path, "the rows of a block differ from the file's list of blocks")
+            damaged(&self.path, "the number of rows in a block differs from the block list")
         })
     }
 
@@ -211,7 +211,7 @@ fn length(bytes: u32) -> usize {
 }
 
 fn read_list(file: &File, path: &Path, bytes: u64, checksum: u64) -> io::Result<Box<[Block]>> {
-    let other = || damaged(path, "the file differs from the row that lists it");
+    let other = || damaged(path, "the file differs from its entry in the list of files");
     if file.metadata()?.len() != bytes {
         return Err(other());
     }
@@ -350,7 +350,7 @@ impl FileWriter {
         {
             self.end_block()?;
         }
-        let too_long = |_| io::Error::other("a row is too long for a file of rows");
+        let too_long = |_| io::Error::other("a key or value is too long for a queue file");
         let key_bytes = u16::try_from(key.len()).map_err(too_long)?;
         let value_bytes = u32::try_from(value.len()).map_err(too_long)?;
         // The length of a block has 32 bits.
@@ -374,7 +374,7 @@ impl FileWriter {
         if self.block_rows == 0 {
             return Ok(());
         }
-        let full = || io::Error::other("a file of rows is full");
+        let full = || io::Error::other("the queue file is full");
         let length = u32::try_from(self.block().len()).map_err(|_| full())?;
         self.blocks.push(Block {
             offset: self.offset,
@@ -412,7 +412,7 @@ impl FileWriter {
         }
         let list = postcard::to_allocvec(&self.blocks).map_err(io::Error::other)?;
         let checksum = xxh3_64(&list);
-        let full = |_| io::Error::other("a file of rows is full");
+        let full = |_| io::Error::other("the queue file is full");
         let list_bytes = u32::try_from(list.len()).map_err(full)?;
         self.out.write_all(&self.buffer)?;
         self.out.write_all(&list)?;

@@ -73,7 +73,8 @@ impl Listing {
         let read = |guard: lsm_tree::IterGuardImpl| {
             let (key, value) = guard.into_inner()?;
             let listed = number_of(&key).zip(decode(&value));
-            Ok(listed.ok_or_else(|| damaged(path, "cannot decode a row that lists a file"))?)
+            Ok(listed
+                .ok_or_else(|| damaged(path, "cannot decode an entry in the list of files"))?)
         };
         rows.map(read).collect()
     }
