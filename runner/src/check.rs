@@ -88,7 +88,7 @@ fn show_not_emulated(stack: &Stack, verbose: bool) {
             show(&format!("{line}\n"));
         }
         say(
-            "`weir check --verbose` shows the line of each of these settings, and the local behavior instead",
+            "`weir check --verbose` shows the line of each of these settings, and what `weir up` does instead",
         );
     }
 }

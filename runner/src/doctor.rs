@@ -296,7 +296,7 @@ fn ports() -> Vec<Check> {
 fn port(number: u16, fix: &'static str) -> Check {
     let (state, finding) = match TcpListener::bind((Ipv4Addr::LOCALHOST, number)) {
         Ok(_) => (State::Well, format!("{number} is free")),
-        Err(error) => (State::Failed, format!("{number} cannot be used: {error}")),
+        Err(error) => (State::Failed, format!("cannot listen on port {number}: {error}")),
     };
     Check { what: "port", state, finding, fix }
 }

@@ -64,7 +64,7 @@ pub fn find(flag: Option<&str>) -> Result<String> {
     }
     match look {
         RunningState::Running(running) if running.dynamodb.is_empty() => Err(fatal!(
-            "the running `weir up` uses AWS: name its endpoint with --endpoint {}",
+            "the running `weir up` uses DynamoDB on AWS: to use it too, add --endpoint {}",
             running.store().unwrap_or("https://dynamodb.REGION.amazonaws.com")
         )),
         RunningState::Running(running) => Ok(running.dynamodb),

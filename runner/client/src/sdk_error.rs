@@ -150,7 +150,7 @@ where
             (Some(code), Some(message)) => format!("{code}: {message}{}", keys::advice(code)),
             (Some(code), None) => code.to_owned(),
             (None, _) => {
-                format!("the response is not from this service ({}); check the address", {
+                format!("the response is not from an AWS service ({}); check the address", {
                     innermost(failed.err())
                 })
             }
@@ -165,7 +165,7 @@ where
         SdkError::ResponseError(_) => {
             format!("the response cannot be read ({}); check the address", innermost(error))
         }
-        _ => format!("the request cannot be made: {}", innermost(error)),
+        _ => format!("cannot build the request: {}", innermost(error)),
     }
 }
 

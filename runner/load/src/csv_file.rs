@@ -51,7 +51,7 @@ pub(super) fn columns(input: &Input, form: CsvForm<'_>) -> Result<Vec<String>> {
     }
     let mut seen = BTreeSet::new();
     if let Some(twice) = header.iter().find(|column| !seen.insert(*column)) {
-        return Err(fatal!("`{name}` has two columns `{twice}`: rename one of them"));
+        return Err(fatal!("`{name}` has two columns named `{twice}`: rename one of them"));
     }
     Ok(header.iter().map(str::to_owned).collect())
 }
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_header_names_each_column_once() {
         for (content, expected) in
-            [("name,age,name\nx,1,y\n", "has two columns `name`"), ("", "is empty")]
+            [("name,age,name\nx,1,y\n", "has two columns named `name`"), ("", "is empty")]
         {
             let refused = read(content.as_bytes()).unwrap_err().to_string();
             assert!(refused.contains(expected), "{refused}");

@@ -63,7 +63,7 @@ impl PutAside {
     pub(super) fn reached(&self) -> String {
         match self.count {
             0 => String::new(),
-            count => format!(", {count} put aside in `{}`", self.path.display()),
+            count => format!(", {count} rejected lines in `{}`", self.path.display()),
         }
     }
 
@@ -74,7 +74,7 @@ impl PutAside {
     pub(super) fn finish(self) -> failure::Result<(u64, Option<PathBuf>)> {
         match self.failure {
             Some(error) => Err(fatal!(
-                "{} could not be loaded, and could not be put aside in `{}`: {error}",
+                "{} could not be loaded, and could not be written to `{}`: {error}",
                 counted(self.count, "line", "lines"),
                 self.path.display()
             )),
@@ -120,7 +120,7 @@ fn open(path: &Path) -> Result<(PathBuf, File)> {
             Err(error) => return Err(error),
         }
     }
-    Err(Error::new(ErrorKind::AlreadyExists, "all alternative names of the file are taken"))
+    Err(Error::new(ErrorKind::AlreadyExists, "concurrent loads use all names for rejected lines"))
 }
 
 /// Returns true if this path still names the open file.
@@ -153,7 +153,7 @@ fn keep(path: &Path) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::AlreadyExists,
-        "too many files of earlier loads are kept: remove some of them",
+        "too many files with rejected lines of earlier loads exist: remove some of them",
     ))
 }
 

@@ -126,7 +126,7 @@ impl Record {
             return match earlier.is_complete {
                 true => Ok(()),
                 false => Err(refused!(
-                    "`{file}` was changed after a load of it was interrupted: some of its lines are counted already, and would be counted twice; restore the earlier file and load it to its end, or add --load-name NAME to count every line of the changed file too"
+                    "`{file}` was changed after its load was interrupted, and lines that are already counted would be counted twice; restore the previous content and rerun the load to completion, or add --load-name NAME to count every line of the changed file"
                 )),
             };
         }

@@ -431,7 +431,7 @@ impl fmt::Display for Event {
             Self::Discarded { shard, first, last, count, condition, key } => {
                 write!(formatter, "discarded {shard} {count} records, {first} to {last}: ")?;
                 match key {
-                    Some(key) => write!(formatter, "{condition}, kept in {key}"),
+                    Some(key) => write!(formatter, "{condition}, stored in {key}"),
                     None => write!(formatter, "{condition}, not kept"),
                 }
             }

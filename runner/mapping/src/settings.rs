@@ -266,7 +266,7 @@ impl Settings {
             return invalid("ParallelizationFactor", problem, remedy);
         }
         if self.tumbling_window_s.is_some_and(|s| !(1..=TUMBLING_WINDOW_S_MAX).contains(&s)) {
-            let problem = "the window is out of bounds".to_owned();
+            let problem = "the tumbling window is out of bounds".to_owned();
             let remedy = format!("1 to {TUMBLING_WINDOW_S_MAX}, or remove it");
             return invalid("TumblingWindowInSeconds", problem, remedy);
         }
@@ -283,7 +283,7 @@ impl Settings {
             return invalid("MaximumRetryAttempts", problem, format!("-1 to {RETRY_ATTEMPTS_MAX}"));
         }
         if self.record_age_ms.is_some_and(|age| !RECORD_AGE_MS.contains(&age)) {
-            let problem = "the age is out of bounds".to_owned();
+            let problem = "the maximum record age is out of bounds".to_owned();
             let remedy = "-1, or 60 to 604800".to_owned();
             return invalid("MaximumRecordAgeInSeconds", problem, remedy);
         }

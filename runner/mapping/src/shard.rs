@@ -343,7 +343,7 @@ impl Shard {
                 self.next_read = context.now.tick_ms;
             }
             ReadFailure::IteratorExpired => {
-                self.read_later("each of its iterators has expired".to_owned(), context);
+                self.read_later("every iterator of the shard has expired".to_owned(), context);
             }
             // The stream may have trimmed the oldest record between the creation of the iterator
             // and the read. The shard is read again, because it may have newer records.

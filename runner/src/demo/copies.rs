@@ -122,12 +122,12 @@ async fn wait_for_copies(
         }
         if started.elapsed() > LAG_MAX {
             return Err(fatal!(
-                "{stale} of {} lines have an old name {} s after the last write",
+                "{stale} of {} order lines still have an old product name {} s after the last write",
                 found.len(),
                 LAG_MAX.as_secs()
             ));
         }
-        progress.note(&format!("lines: {stale} still have an old name"));
+        progress.note(&format!("fan-out: {stale} order lines still have an old product name"));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -81,7 +81,7 @@ pub(crate) async fn run(system: &System, edits: u64, progress: &Progress) -> Res
     if let Some((item, what)) = report.wrong.first_key_value() {
         return Err(fatal!(
             "{} wrong, for example {item}: {what}",
-            counted(report.wrong.len(), "history is", "histories are")
+            counted(report.wrong.len(), "version history is", "version histories are")
         ));
     }
     Ok(Outcome {
@@ -164,7 +164,7 @@ async fn wait_for_histories(place: &Place, films: &[Film], progress: &Progress) 
                     film.states.len()
                 ));
             }
-            progress.note("edits: waiting for the versions");
+            progress.note("edits: waiting until every edit has a version");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         progress.step("histories", number as u64, FILMS);

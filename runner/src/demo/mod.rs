@@ -211,7 +211,7 @@ fn votes_text(votes: &votes::Outcome) -> String {
 fn films_text(films: &films::Outcome) -> String {
     format!(
         " [2/5] archive   {} films, clock +{} h: {} expired and are archived exactly once, {} deleted by hand are not\n       \
-         {} Parquet files, {:.1} s after the clock moved, every `_item` equal to its film\n",
+         {} Parquet files, {:.1} s after the clock was advanced, every `_item` equal to its film\n",
         films.films,
         films::HOURS,
         films.archived,

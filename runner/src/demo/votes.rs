@@ -117,7 +117,7 @@ async fn wait_for_totals(
                 LAG_MAX.as_secs()
             ));
         }
-        progress.note("votes: waiting for the totals");
+        progress.note("votes: waiting until the totals include all votes");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -300,7 +300,7 @@ fn unused_options(arguments: &UpArguments, stack: &Stack) -> Vec<(&'static str, 
         (
             "--allow-writes",
             arguments.allow_writes && arguments.store == StoreChoice::Local,
-            "on the local store the console may always write",
+            "the console can always write to the local store",
         ),
     ];
     let unused = options.into_iter().filter(|(_, is_unused, _)| *is_unused);

@@ -128,7 +128,7 @@ fn a_bisected_batch_is_a_tree() {
     let expected = "\
 record 43  votes  MODIFY  shardId-1
  (from the journal only: the record is no longer in a stream)
- └─ votes  discarded      RetryAttemptsExhausted, kept in s3://failures/aws/lambda/x
+ └─ votes  discarded      RetryAttemptsExhausted, stored in s3://failures/aws/lambda/x
      batch 1-1 (4 records) · attempt 1 · error after 7 ms: Unhandled: bad
        batch 1-2 (2 records) (another part) · attempt 1 · ok 7 ms
        batch 1-3 (2 records) · attempt 1 · error after 7 ms: Unhandled: bad
@@ -174,18 +174,18 @@ fn a_discarded_record_is_shown_with_its_place() {
     let queue = Messages::Queue("Failed".to_owned());
     let topic = Messages::Topic("Alarms".to_owned());
     let cases = [
-        ((Some("failures"), None), "kept in s3://failures/aws/lambda/x", Some("aws/lambda/x")),
+        ((Some("failures"), None), "stored in s3://failures/aws/lambda/x", Some("aws/lambda/x")),
         (
             (None, Some(queue)),
-            "kept in up/destinations/Failed/x.json",
+            "stored in up/destinations/Failed/x.json",
             Some("up/destinations/Failed/x.json"),
         ),
         (
             (None, Some(topic)),
-            "kept in up/destinations/Alarms/x.json",
+            "stored in up/destinations/Alarms/x.json",
             Some("up/destinations/Alarms/x.json"),
         ),
-        ((None, None), "kept below up/destinations, in a file `x.json`", None),
+        ((None, None), "stored below up/destinations, in a file `x.json`", None),
     ];
     for (destination, place, object) in cases {
         let (text, found) = explain_with(BISECTED, "43", destination, &[]);
@@ -219,13 +219,13 @@ fn a_redriven_record_is_reported_as_that() {
     };
     let said =
         |redrives: &[Redrive]| explain_with(BISECTED, "43", (Some("failures"), None), redrives).0;
-    let given_up = "RetryAttemptsExhausted, kept in s3://failures/aws/lambda/x";
+    let given_up = "RetryAttemptsExhausted, stored in s3://failures/aws/lambda/x";
     let (first, second) = ("1970-01-01T00:00:00.001Z", "1970-01-01T00:00:00.002Z");
     for (redrives, expected) in [
         (vec![redrive(1, 0)], format!("discarded      {given_up}; the redrive at {first} failed")),
         (
             vec![redrive(1, 0), redrive(2, 1), redrive(3, 0)],
-            format!("redriven       processed at {second}; discarded: {given_up}"),
+            format!("redriven       processed at {second}; discarded earlier: {given_up}"),
         ),
     ] {
         let said = said(&redrives);

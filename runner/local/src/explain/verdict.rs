@@ -186,7 +186,9 @@ fn verdict(
         let place = kept.as_ref().map_or_else(|| kept_nowhere(&mapping.facts), |kept| &kept.place);
         let given_up = format!("{}, {place}", given_up.condition);
         match redriven(redrives, &mapping.facts, sequence) {
-            Some((true, at)) => (REDRIVEN, format!("processed at {at}; discarded: {given_up}")),
+            Some((true, at)) => {
+                (REDRIVEN, format!("processed at {at}; discarded earlier: {given_up}"))
+            }
             Some((false, at)) => ("discarded", format!("{given_up}; the redrive at {at} failed")),
             None => ("discarded", given_up),
         }
@@ -260,9 +262,9 @@ const TRIED: &str = "no attempt has succeeded yet";
 const TRIED_BEFORE: &str = "no attempt is known to have succeeded; `weir up` is not running, and resumes from the checkpoint when it starts";
 const DISABLED: &str = "the mapping is disabled now (`Enabled: false` in the template)";
 const NOT_DELIVERED: &str = "not delivered";
-const KEPT_NOWHERE: &str = "kept nowhere: the mapping has no OnFailure destination";
+const KEPT_NOWHERE: &str = "stored nowhere: the mapping has no OnFailure destination";
 const KEPT_TOO_LATE: &str =
-    "kept nowhere: the OnFailure destination was unreachable until the records expired";
+    "stored nowhere: the OnFailure destination was unreachable until the records expired";
 
 fn kept_nowhere(facts: &MappingFacts) -> &'static str {
     let has_destination = facts.bucket.is_some() || facts.messages.is_some();
@@ -292,17 +294,17 @@ impl DiscardLocation {
     fn new(facts: &MappingFacts, key: &str, directory: &Path) -> Self {
         let MappingFacts { bucket, messages, .. } = facts;
         if let Some(bucket) = bucket {
-            let place = format!("kept in s3://{bucket}/{key}");
+            let place = format!("stored in s3://{bucket}/{key}");
             return Self { place, object: Some(key.to_owned()) };
         }
         if let Some(messages) = messages {
             let file = messages.file(directory, key).display().to_string();
-            return Self { place: format!("kept in {file}"), object: Some(file) };
+            return Self { place: format!("stored in {file}"), object: Some(file) };
         }
         // Journals of older versions lack the names of queues and topics, so the folder is not known.
         let name = key.rsplit('/').next().unwrap_or(key);
         let folder = directory.join("destinations");
-        let place = format!("kept below {}, in a file `{name}.json`", folder.display());
+        let place = format!("stored below {}, in a file `{name}.json`", folder.display());
         Self { place, object: None }
     }
 }
@@ -469,7 +471,7 @@ fn end(attempt: &Attempt) -> String {
             format!("error{done} after {took_ms} ms: {}", in_a_line(reason))
         }
         Some(End::Missed) => {
-            "the outcome is not in the journal: `weir up` was killed or `--chaos` crashed the poller during the attempt, or `weir up` had no room for the report; the function may have processed the record"
+            "the outcome is not in the journal: `weir up` was killed or `--chaos` crashed the poller during the attempt, or the report was dropped because the queue of reports was full; the function may have processed the record"
                 .to_owned()
         }
         None => "running".to_owned(),

@@ -185,7 +185,9 @@ impl Decoder {
                 self.place = if size == 0 { Place::Trailer } else { Place::Data(size) };
             }
             Place::DataEnd if line.is_empty() => self.place = Place::Head,
-            Place::DataEnd => return Err(Error::Malformed("a chunk is longer than its size")),
+            Place::DataEnd => {
+                return Err(Error::Malformed("a chunk is longer than its header states"));
+            }
             Place::Trailer => self.take_trailer(line)?,
             Place::Data(_) => {}
         }
@@ -201,7 +203,7 @@ impl Decoder {
         if line.is_empty() {
             return Ok(());
         }
-        let malformed = Error::Malformed("a trailer is not name:value");
+        let malformed = Error::Malformed("a trailer does not have the form name:value");
         let mut parts = line.splitn(2, |byte| *byte == b':');
         let (Some(name), Some(value)) = (parts.next(), parts.next()) else { return Err(malformed) };
         let name = HeaderName::from_bytes(name.trim_ascii());

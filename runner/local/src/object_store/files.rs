@@ -446,7 +446,9 @@ fn rename_into(
             },
         }
     }
-    Err(Error::disk("write", path)(io::Error::other("concurrent deletes kept removing its folder")))
+    Err(Error::disk("write", path)(io::Error::other(
+        "concurrent deletes repeatedly removed its folder",
+    )))
 }
 
 /// Creates the folders of an object one by one, so that a deleted bucket is not created again.

@@ -254,7 +254,7 @@ fn decode(bytes: &[u8], settings: &Settings, path: &Path) -> Result<Checkpoints,
     // On AWS the property cannot be changed: CloudFormation replaces the mapping instead.
     if body.starting_position.is_some_and(|position| position != settings.starting_position) {
         tracing::warn!(
-            "mapping `{}`: StartingPosition changed. On AWS this replaces the mapping; here it resumes from its checkpoint. To start over, delete `{}`",
+            "mapping `{}`: StartingPosition changed. On AWS this replaces the mapping; on this machine the mapping resumes from its checkpoint. To start over, delete `{}`",
             settings.mapping_id,
             path.display()
         );

@@ -125,8 +125,9 @@ impl Reports {
         };
         if tokio::time::timeout(FINISH_MAX, telling).await.is_err() {
             tracing::warn!(
-                "mapping {}: some of its last events could not be reported",
-                self.mapping_id
+                "mapping {}: its last events could not all be reported within {} s",
+                self.mapping_id,
+                FINISH_MAX.as_secs()
             );
         }
     }

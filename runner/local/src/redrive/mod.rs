@@ -243,7 +243,8 @@ fn of_payload(payload: &Value) -> Result<Records> {
 }
 
 /// The reason why trimmed records cannot be delivered again.
-const GONE: &str = "the stream no longer has all of its records (it keeps them for 24 hours)";
+const GONE: &str =
+    "the stream no longer has all records of the batch (streams keep records for 24 hours)";
 
 /// Reads the records again by shard and sequence numbers.
 ///
@@ -266,7 +267,7 @@ async fn from_stream(
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     let store = running
         .store()
-        .ok_or("the `weir up` here uses AWS, but its endpoint is unknown: restart it")?;
+        .ok_or("the endpoint of the running `weir up` is unknown: restart `weir up`")?;
     let client = endpoint::streams_client(store);
     let stream = shards::describe(client, text("streamArn")?).await?;
     let shard = text("shardId")?;
@@ -316,7 +317,7 @@ fn of_batch(
     if records.len() > count {
         return Err(refused!(
             "the stream has {} records between the batch's first and last record, but the batch had {count}; \
-             the journal no longer lists them",
+             the journal no longer has the list of the batch's records",
             records.len()
         ));
     }

@@ -210,6 +210,6 @@ async fn billing_mode_and_throughput_follow_the_template_with_the_indexes() {
     let without_index = format!("{PLAIN}      {}\n", units_of(5, 5));
     assert_eq!(
         carry_out(&served.client, &tables(&without_index)).await.unwrap_err().to_string(),
-        "table `films` (Films): the template provisions the table, but has no throughput for the table's index `by-director`; add the index to GlobalSecondaryIndexes, or delete the index first"
+        "table `films` (Films): the template sets provisioned throughput for the table, but not for the table's index `by-director`; add the index to GlobalSecondaryIndexes, or delete the index first"
     );
 }

@@ -246,7 +246,7 @@ pub(crate) fn check_mapping(
                  are processed concurrently",
                 table.partition_key
             ),
-            "remove the setting if the function combines items of a partition; otherwise accept `item-order`",
+            "remove the setting if the function needs the order of a partition's items; otherwise accept `item-order`",
         );
     }
     check_images(properties, mapping, table);
@@ -315,7 +315,7 @@ pub(crate) fn check_stack(resolver: &Resolver<'_>, stack: &Stack) {
                     function.id
                 ),
                 "write a FilterCriteria that its own writes do not match, or accept `self-feeding` \
-                 if the function recognises them",
+                 if the function ignores its own writes",
             );
         }
     }

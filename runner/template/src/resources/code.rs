@@ -128,7 +128,7 @@ fn reason_not_here(
         let reason = format!("functions for the runtime `{runtime}` are not supported");
         let help = "write the function for `provided.al2023`, in Rust or with an executable `bootstrap` that `sam \
                     build` makes, or in Python or Node; or let another program run it, such as `sam \
-                    local start-lambda`, with `weir up --invoke-url http://127.0.0.1:3001`; accept `not-run-here` on it if it runs on AWS only";
+                    local start-lambda`, with `weir up --invoke-url http://127.0.0.1:3001`; accept `not-run-here` on the function if it runs on AWS only";
         return Some(NotRunHere { at, reason, help: Some(help.to_owned()) });
     }
     if let Some((at, method)) = method.filter(|(_, method)| *method != CARGO) {

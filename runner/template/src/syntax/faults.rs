@@ -76,7 +76,7 @@ fn broken(text: &str) -> Option<(Span, String, &'static str)> {
     let before = line.get(..error.column().saturating_sub(1)).unwrap_or(line);
     let at = Span { line: error.line().max(1), column: before.chars().count() + 1, width: 1 };
     let what = if error.is_eof() {
-        "the text ends too early"
+        "the text is incomplete"
     } else if is_behind_comma(text, at.line, before) {
         TRAILING_COMMA
     } else {

@@ -224,7 +224,7 @@ impl Install<'_> {
         let (names, runtime) = (Vec::from_iter(self.names.clone()), self.handler.script.runtime());
         match names.as_slice() {
             [] => tracing::info!(
-                "function   {function}: installing the packages in {} (once)",
+                "function   {function}: installing the packages that {} lists (once)",
                 self.manifest.display()
             ),
             names => tracing::info!(
@@ -235,10 +235,10 @@ impl Install<'_> {
         command.stdin(Stdio::null()).kill_on_drop(true);
         let output = match tokio::time::timeout(INSTALL_MAX, command.output()).await {
             Ok(Ok(output)) => output,
-            Ok(Err(error)) => return Err(failed(format!("the installer does not start: {error}"))),
+            Ok(Err(error)) => return Err(failed(format!("cannot start the installer: {error}"))),
             Err(_) => {
                 return Err(failed(format!(
-                    "the installer took more than {} s",
+                    "the installer did not finish within {} s",
                     INSTALL_MAX.as_secs()
                 )));
             }
