@@ -195,7 +195,7 @@ pub async fn admin(
         (Some(what), Some(instead), _) => format!("{what}; write instead: {instead}"),
         (Some(what), None, _) => what.to_owned(),
         (None, _, Some((code, message))) => format!("{code}: {message}{}", keys::advice(code)),
-        // A store other than the local store does not have these paths.
+        // Only the local store has the paths below `/_weir`.
         (None, _, None) => format!(
             "`{endpoint}` is not a store of `weir`: it responds to /_weir/{path} with {}; use the address that `weir up` shows as `store`",
             answer.status.as_u16()
@@ -208,7 +208,7 @@ pub fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
     aws_sdk_dynamodb::Client::from_conf(config(endpoint, Absence::default()).build())
 }
 
-/// Returns a client whose attempts time out after `limit`, and the client's state of requests without a
+/// Returns a client whose attempts time out after `limit`, and the record of its requests without a
 /// response.
 pub fn client_with_limit(endpoint: &str, limit: Duration) -> (aws_sdk_dynamodb::Client, Absence) {
     let absence = Absence::of(endpoint, limit);

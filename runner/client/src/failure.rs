@@ -116,7 +116,7 @@ pub trait Context<T> {
     /// Returns the failure with the text "`doing`: text", of the same kind.
     ///
     /// # Errors
-    /// The failure of this result, with the longer text.
+    /// The failure of this result, with `doing` before its text.
     fn context<D: Display>(self, doing: impl FnOnce() -> D) -> Result<T>;
 }
 

@@ -41,7 +41,7 @@ impl NoAnswer {
         Self::with_advice(url, cause, if is_on_aws { "" } else { IS_UP_RUNNING })
     }
 
-    /// Returns the same error with different advice.
+    /// Returns the error of an endpoint with its cause and this advice.
     pub fn with_advice(url: &str, cause: &(dyn Error + 'static), advice: &'static str) -> Self {
         let is_unreached = causes(cause)
             .filter_map(|cause| cause.downcast_ref::<hyper_util::client::legacy::Error>())

@@ -39,7 +39,7 @@ pub enum PageFailure {
     /// The response does not have the form of the Streams API.
     #[error(transparent)]
     Unreadable(#[from] PageError),
-    /// The request succeeded, but its body was not kept.
+    /// The request succeeded, but the interceptor has no body of its response.
     #[error("GetRecords returned an empty response")]
     Nothing,
 }

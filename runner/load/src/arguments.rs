@@ -116,7 +116,7 @@ pub struct LoadArguments {
     /// Folder of the records of counted files
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/loads", requires = "count_into")]
     pub records: PathBuf,
-    /// File for lines that cannot be loaded; a file of an earlier load is kept under another name
+    /// File for lines that cannot be loaded; the file of an earlier load is renamed
     #[arg(long, value_name = "FILE", default_value = ".weir/put-aside.ndjson")]
     pub put_aside: PathBuf,
 }

@@ -1,7 +1,7 @@
 //! Reads a CSV file as rows: its header, the types of its columns, and its records with line
 //! numbers and original text.
 //!
-//! An unreadable record is a value, not an error: the reader continues after it.
+//! The reader returns an unreadable record as a value, not as an error, and continues after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -183,8 +183,8 @@ impl Records {
         Ok(item)
     }
 
-    /// Returns the text between a position and the reader's current one. The reader may leave the
-    /// line end, or a part of it, to the next record.
+    /// Returns the text between a position and the reader's current position. The text may lack its
+    /// line end, or a part of it, which then belongs to the next record.
     fn place(&mut self, from: &Position) -> Place {
         let length = self.reader.position().byte().saturating_sub(from.byte());
         let mut raw = Vec::new();

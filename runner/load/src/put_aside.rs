@@ -16,9 +16,9 @@ use super::row::BadLine;
 use client::failure::{self, fatal};
 use client::output::counted;
 
-/// Maximum number of reasons that are shown on the terminal. The file has all of them.
+/// Maximum number of rejected lines that are shown on the terminal. The file has all of them.
 const REASONS_SHOWN_MAX: u64 = 10;
-/// Maximum number of names that are tried for kept or concurrent files.
+/// Maximum number of file names that are tried, for a renamed file or beside a concurrent load.
 const FILES_MAX: u32 = 10_000;
 
 /// The file of lines that were put aside. It is created at the first line.
@@ -58,8 +58,8 @@ impl PutAside {
         self.file.as_mut().map_or(Ok(()), |file| writeln!(file, "{row}"))
     }
 
-    /// Returns the number of lines that are put aside so far, and their file; empty if there are
-    /// none.
+    /// Returns a text with the number of rejected lines so far and their file; empty if no line was
+    /// rejected.
     pub(super) fn reached(&self) -> String {
         match self.count {
             0 => String::new(),

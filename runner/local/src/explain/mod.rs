@@ -1,8 +1,7 @@
 //! Explains why a function ran, or did not run, for a record.
 //!
-//! The journal has the attempts, and the stream has the record. If the journal or the stream no
-//! longer has this data, the answer reports it. `weir streams explain` and the console show the
-//! answer.
+//! The journal has the attempts, and the stream has the record. The answer reports when the journal or
+//! the stream no longer has this data. `weir streams explain` and the console show the answer.
 
 mod newest;
 #[cfg(test)]
@@ -175,7 +174,7 @@ fn begin_of(found: &Found) -> Option<i64> {
 }
 
 /// The number of the journal's newest segments that are read for the newest records. They have
-/// 8 MB, or some 70,000 deliveries, which can be read within 100 ms.
+/// 8 MB, or about 70,000 deliveries, which can be read within 100 ms.
 const NEWEST_SEGMENTS: usize = 2;
 
 /// A record that was read from a stream, with its table and shard.
@@ -202,7 +201,7 @@ pub fn verdicts_of_newest(
     let status = status::read(directory);
     let wanted: Vec<SequenceNumber> =
         records.iter().map(|found| found.record.sequence.clone()).collect();
-    // `None` sorts first, so all lines are used if a record has no time.
+    // `None` sorts first, so all lines of the journal are used if a record has no time.
     let since_ms = records.iter().map(begin_of).min().flatten();
     let tables: BTreeSet<String> = records.iter().map(|found| found.table.clone()).collect();
     let histories = match Reader::open_newest(&directory.join("journal"), NEWEST_SEGMENTS) {
@@ -250,10 +249,10 @@ async fn wanted(question: &Question<'_>, open: impl Fn() -> Result<Reader>) -> R
     })
 }
 
-/// The maximum number of gaps that are shown if a record is not found.
+/// The maximum number of gaps in the journal that are shown if a record is not found.
 const GAPS_SHOWN: usize = 3;
 
-/// The reason why the record itself was not found. Its journal may still exist.
+/// The reason why no stream has the record. The journal may still have its attempts.
 enum NotFound {
     /// The record is in none of the streams.
     Gone,
@@ -383,8 +382,8 @@ fn text(
     text
 }
 
-/// Returns the number of bisects before this attempt: the number of distinct larger sizes of
-/// earlier attempts that include all its records.
+/// Returns the number of bisects before `attempt`: the number of distinct larger batch sizes of
+/// earlier attempts that include all records of `attempt`.
 fn depth(attempt: &Attempt, all: &[Attempt]) -> usize {
     let larger: BTreeSet<usize> = all
         .iter()
@@ -415,8 +414,8 @@ fn event_id(history: &History, found: Option<&Found>) -> Option<String> {
     live.or(history.record.as_ref().map(|record| record.event_id())).map(str::to_owned)
 }
 
-/// Searches for a record by the given number, then by the number without leading zeros. The archive
-/// adds leading zeros so that the numbers sort as strings.
+/// Searches for a record by the given sequence number, then by the number without leading zeros. The
+/// archive adds leading zeros so that sequence numbers sort as strings.
 async fn find_either(
     client: &Client,
     sequence: &str,

@@ -96,7 +96,7 @@ impl Search<'_> {
     }
 }
 
-/// Returns whether a record belongs to the item with a key. Numbers are compared by value.
+/// Returns whether a record belongs to the item with this key. Numbers are compared by value.
 fn is_of(record: &Record, key: &Item) -> bool {
     let keys = record.event().pointer("/dynamodb/Keys").map(Value::to_string);
     keys.and_then(|keys| json::item_from_str(&keys).ok()).is_some_and(|keys| keys == *key)

@@ -12,8 +12,8 @@ fn record(sequence: &str) -> RecordName {
     RecordName(sequence.to_owned(), format!("id-{sequence}"), "MODIFY".to_owned())
 }
 
-/// Parses `invoked BATCH ATTEMPT SEQ…`, `ok BATCH`, `failed BATCH DONE REASON…`, `gave-up FIRST
-/// LAST KEY`, `unstored WHY…`, `passed-over SEQ WHY…`; an attempt takes 7 ms.
+/// Parses one journal entry: `invoked BATCH ATTEMPT SEQ…`, `ok BATCH`, `failed BATCH DONE REASON…`,
+/// `gave-up FIRST LAST KEY`, `unstored WHY…` or `passed-over SEQ WHY…`. An attempt takes 7 ms.
 fn entry(line: &str) -> Entry {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (mapping, shard) = ("votes".to_owned(), "shardId-1".to_owned());
@@ -107,7 +107,8 @@ fn explain_with(
     (text(sequence, &history, Err(&NotFound::Gone), &verdicts), object)
 }
 
-/// A batch of four whose third record is bad: bisected twice, then retried alone and discarded.
+/// A batch of four records whose third record always fails: the batch is bisected twice, then this
+/// record is retried in its own batch and discarded.
 const BISECTED: &str = "\
 invoked 1 1 41 42 43 44
 failed 1 0 Unhandled: bad

@@ -21,7 +21,7 @@ pub struct Verdict {
     pub function: String,
     /// The outcome in a word or two, such as `delivered` or `filtered out`.
     pub outcome: &'static str,
-    /// The reason, or where the record is kept; may be empty.
+    /// The reason for the outcome, or where the discarded record is stored; may be empty.
     pub detail: String,
     /// The attempts with the record or with a part of its batch.
     pub attempts: Vec<Attempt>,

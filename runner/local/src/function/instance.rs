@@ -122,7 +122,7 @@ pub(super) struct Handle {
 impl Handle {
     pub(super) fn kill(&self) {
         self.mailbox.close();
-        // The channel has room for one signal. One signal is enough, so a full channel does not matter.
+        // The channel holds one signal. One signal is enough, so a full channel does not matter.
         let _sent = self.kill.try_send(());
     }
 

@@ -90,7 +90,7 @@ impl Orphans {
 }
 
 impl State {
-    /// Sends the change to the shell. Starts a new shell if the previous one has exited.
+    /// Reports a started or ended group to the shell. Starts a new shell if the previous shell has exited.
     fn send_change(&mut self, sign: char, group: u32) {
         if let Some(watcher) = &mut self.watcher
             && watcher.tell(sign, group).is_ok()

@@ -276,7 +276,7 @@ fn set_apart(made: &Path, package_folder: &Path) -> Result<PathBuf, Error> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    // Copies the file if the file system has no links.
+    // Copies the file if the file system does not support hard links.
     fs::hard_link(made, &apart).or_else(|_| fs::copy(made, &apart).map(drop)).map_err(failed)?;
     Ok(apart)
 }
