@@ -85,7 +85,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) shard: Option<&'a str>,
     /// Whether the `weir up` that writes the journal is running.
     pub(super) is_running: bool,
-    /// The reason why that `weir up` cannot write; `None` if it can.
+    /// The reason why the `weir up` of the data folder cannot write its files; `None` if it can.
     pub(super) hindered: Option<&'a str>,
 }
 
@@ -321,7 +321,7 @@ pub(super) struct UndeliveredRecord<'a> {
     pub(super) starts_at: Option<&'a str>,
     /// Whether the mapping's `weir up` is running.
     pub(super) is_running: bool,
-    /// The reason why that `weir up` cannot write; `None` if it can.
+    /// The reason why the `weir up` of the data folder cannot write its files; `None` if it can.
     pub(super) hindered: Option<&'a str>,
 }
 

@@ -24,7 +24,7 @@ pub struct Failing {
     pub reason: String,
 }
 
-/// An attempt whose result is not known yet.
+/// An attempt whose result has not been read from the journal yet.
 struct Open {
     shard: String,
     at_ms: i64,

@@ -50,8 +50,8 @@ pub struct MappingHistory {
     pub discarded: Option<DiscardedBatch>,
     /// The reason why discarded records of the record's shard could not be stored, after the last attempt.
     pub undelivered: Option<String>,
-    /// The first and last records of the batches whose range includes the record, although the batches
-    /// do not contain it.
+    /// The first and last records of the batches whose range includes the record although they do not
+    /// contain the record.
     others: BTreeSet<(String, String)>,
     /// The number of the mapping's reports that the journal lacks.
     pub missed: u64,
@@ -193,7 +193,7 @@ pub fn histories_of(lines: impl Iterator<Item = Line>, wanted: &[SequenceNumber]
     histories
 }
 
-/// Returns the first and the last record of a line about many records.
+/// Returns the first and the last record of a journal line about a range of records.
 fn ends(entry: &Entry) -> Option<(SequenceNumber, SequenceNumber)> {
     let (first, last) = match entry {
         Entry::Invoked { records, .. } => (records.first()?.sequence(), records.last()?.sequence()),
@@ -364,8 +364,8 @@ impl History {
 }
 
 impl MappingHistory {
-    /// Keeps an attempt if it contains the record or other records of the record's first batch. The last
-    /// invocation of a tumbling window has no records, so it is not kept.
+    /// Adds an attempt if it contains the record or other records of the record's first batch. The last
+    /// invocation of a tumbling window has no records, so it is not added.
     fn attempted(&mut self, attempt: Attempt, sequence: &str) {
         let is_part = !attempt.records.is_empty()
             && self.attempts.first().is_some_and(|first| {

@@ -44,7 +44,8 @@ impl Error {
     }
 }
 
-/// The checksum and trailers that follow the content. The decoder fills them in at the end of the content.
+/// The trailers that follow the content, or the error that ended it. The decoder sets them at the end of
+/// the content.
 #[derive(Debug, Default)]
 struct End {
     trailers: HeaderMap,
@@ -88,7 +89,8 @@ pub(super) fn decode(body: RequestBody) -> (impl Stream<Item = Result<Bytes, Err
     (stream, trailers)
 }
 
-/// Returns the next part of the content; `None` at its end, when the decoder has the trailers.
+/// Returns the next part of the content; `None` at the end of the content. The decoder then has the
+/// trailers.
 async fn read(body: &mut RequestBody, decoder: &mut Decoder) -> Result<Option<Bytes>, Error> {
     loop {
         match decoder.step()? {

@@ -24,7 +24,7 @@ use super::{
     receive::ContentHeaders,
 };
 
-/// The content headers that are stored with an object.
+/// The content headers of a write that are stored with the object and returned by reads.
 const KEPT_HEADERS: [&str; 6] = [
     "cache-control",
     "content-disposition",

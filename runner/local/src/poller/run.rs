@@ -27,7 +27,7 @@ use mapping::{
     ReadFailure, ReadFrom, Settings, ShardId, Status, event,
 };
 
-/// The maximum number of concurrent page reads. Each page may need some 10 MB while it is decoded.
+/// The maximum number of concurrent page reads. Each page may need about 10 MB while it is decoded.
 const READS_AT_ONCE: usize = 16;
 /// The maximum number of concurrent invocations, for all shards. Each invocation holds an event of up to
 /// 6 MB.
@@ -219,7 +219,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         loop {
             if let Some(input) = input {
                 let now = self.now();
-                // The step may ask for a new wake-up; the previous one no longer counts.
+                // The mapping's step may request a new wake-up, which replaces the previous wake-up.
                 self.wake = None;
                 for command in self.mapping.step(now, input) {
                     self.carry_out(command, now);
@@ -353,7 +353,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 self.saving = false;
                 let is_saved = saved.is_ok();
                 self.take_in_save(saved)?;
-                // The mapping waits only for the first of its saves.
+                // The mapping waits only for its first save.
                 return Ok((is_saved && self.mapping.waits_for_save()).then_some(Input::Saved));
             }
         }))
