@@ -23,7 +23,7 @@ const SOON_MS: u64 = READ_MS + 2 * READ_TAKES_MS;
 /// A running read.
 struct Reading {
     shard: ShardId,
-    /// The times when the read sees the shard's content and when it returns.
+    /// The time when the read sees the shard's content, then the time when it returns.
     sees: u64,
     answers: u64,
     records: Vec<Record>,
@@ -163,7 +163,7 @@ proptest! {
         for (shard, came) in &world.came {
             prop_assert_eq!(world.read[shard], came.len(), "{} has unread records", shard);
         }
-        // At most one notification per read, and one for the records that arrive before the first
+        // At most one notification per read, and one more for the records that arrive before the first
         // read.
         prop_assert!(world.tellings <= world.next_pace, "{} tellings", world.tellings);
         prop_assert!(world.slowest <= SOON_MS, "one took {} ms", world.slowest);

@@ -127,8 +127,7 @@ impl DiscardedRecords<'_> {
         document
     }
 
-    /// Returns an identifier in the form of a UUID. The same records and the same purpose always
-    /// give the same identifier.
+    /// Returns an identifier in the form of a UUID, derived from the records and the purpose.
     fn identity(&self, settings: &Settings, purpose: &str) -> String {
         let mut hash = Md5::new();
         let sequences = self.records.iter().map(|record| record.sequence.as_str());

@@ -173,7 +173,7 @@ pub enum Entry {
         batch: u64,
         /// The number of records at the start of the batch that the function processed.
         done: usize,
-        /// The reason.
+        /// The reason why the attempt failed.
         reason: String,
     },
     /// Records were discarded.
@@ -203,7 +203,7 @@ pub enum Entry {
         shard: String,
         /// The store's time of the event.
         at_ms: i64,
-        /// The reason.
+        /// The reason why the records cannot be stored.
         reason: String,
     },
     /// Records were trimmed before they were read, so the shard is blocked.

@@ -128,7 +128,7 @@ pub enum End {
         took_ms: u64,
         /// The number of records at the start of the batch that succeeded.
         done: usize,
-        /// The reason.
+        /// The reason why the attempt failed.
         reason: String,
     },
     /// The attempt has ended, but the journal has no result: `weir up` was killed, its poller

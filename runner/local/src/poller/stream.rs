@@ -37,7 +37,7 @@ pub(super) struct Listing {
 pub(super) enum DescribeFailure {
     /// The stream currently does not exist in the store.
     Missing(String),
-    /// The mapping cannot use this stream, so retries would be futile.
+    /// The mapping can never use this stream, so it must not retry.
     Beyond(String),
     /// A temporary error.
     Unavailable(String),
@@ -88,7 +88,7 @@ impl Stream {
         )))
     }
 
-    /// Reads one page.
+    /// Reads one page of a shard.
     pub(super) async fn read(
         &self,
         shard: &ShardId,

@@ -32,7 +32,7 @@ const PAGES_MAX: usize = 1_000;
 /// records.
 const EMPTY_PAGES_MAX: usize = 50;
 
-/// The records of a failure object.
+/// The records of a failure object, and the event that contains them.
 struct Records {
     event: Bytes,
     sequences: Vec<SequenceNumber>,
@@ -92,7 +92,7 @@ pub enum RedriveError {
     Gone {
         /// The object.
         object: String,
-        /// The reason.
+        /// The reason why the records no longer exist.
         reason: String,
     },
     /// Any other failure. A retry may succeed after the operator corrects the cause.
@@ -179,7 +179,7 @@ pub async fn now_ms(running: &Running) -> i64 {
     clock.map_or_else(|| jiff::Timestamp::now().as_millisecond(), |clock| clock.now_ms)
 }
 
-/// Records the redrive for `weir streams explain` and `weir status`.
+/// Appends the redrive to the file that `weir streams explain` and `weir status` read.
 async fn note(
     running: &Running,
     document: &Value,

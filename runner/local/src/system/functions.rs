@@ -2,7 +2,7 @@
 //! Node, and prepares each function for invocation.
 //!
 //! A binary is started for its function's first invocation. A handler in Python or Node is also
-//! loaded once at the start, so that a broken handler is reported before a record needs it.
+//! loaded once at the start, so that a broken handler is reported before its first record arrives.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -195,8 +195,8 @@ fn settings(
     }
 }
 
-/// Returns the number of instances: as many as the function's mappings invoke at the same time, up to the
-/// machine's limit.
+/// Returns the number of instances: as many as the function's mappings invoke at the same time, at most
+/// [`INSTANCES_MAX`].
 fn instances(stack: &Stack, described: &template::Function) -> usize {
     let lanes: usize = stack
         .mappings

@@ -58,7 +58,7 @@ pub struct Options {
     pub object_store_port: u16,
     /// The port of Lambda's Invoke API; 0 picks a free port.
     pub invoke_port: u16,
-    /// Whether to deliver each successful batch a second time.
+    /// Whether to deliver each successful batch a second time, as an injected fault.
     pub duplicate_deliveries: bool,
     /// The seed of the faults around every mapping; `None` for no faults.
     pub chaos: Option<u64>,
@@ -398,7 +398,8 @@ fn lock(directory: &Path) -> Result<File> {
     }
 }
 
-/// Starts the journal. If this fails, the system still runs, but `weir streams explain` has fewer facts.
+/// Starts the journal. If this fails, the system still runs, but `weir streams explain` cannot report
+/// events of this run.
 fn begin_journal(folder: &Path, now_ms: i64) -> Result<Journal> {
     Journal::begin(folder, now_ms).map_err(|error| {
         let fault = fatal!(
@@ -437,8 +438,8 @@ fn start_object_store(
     Ok((objects, endpoint))
 }
 
-/// Shows the settings of the template that are not emulated: each reason with the first settings. `weir
-/// check --verbose` shows all settings.
+/// Logs the settings of the template that are not emulated: each reason with its first
+/// [`PLACES_SHOWN`] settings. `weir check --verbose` shows all settings.
 fn show_not_emulated(stack: &Stack) {
     for warning in &stack.warnings {
         tracing::warn!("{warning}");

@@ -113,7 +113,7 @@ impl RemarkText {
 
 /// The kind of scalar to which a path can lead.
 enum Scalar {
-    /// One of these strings.
+    /// A string out of this list.
     OneOf(&'static [&'static str]),
     /// Any string.
     Text,
@@ -255,7 +255,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the kind of scalar to which a path leads, or a remark if no scalar can be there.
+    /// Returns the kind of scalar to which a path leads, or a remark if the path leads to no scalar.
     fn expect(&self, path: &[String]) -> Result<Scalar, RemarkText> {
         let names: Vec<&str> = path.iter().map(String::as_str).collect();
         match names.as_slice() {
