@@ -40,7 +40,7 @@ pub struct ClockArguments {
 pub enum ClockChange {
     /// Show the store's time
     Show,
-    /// Stop time
+    /// Stop the store's clock
     Freeze,
     /// Advance the clock permanently; TTL, shard rotation and retention follow
     #[command(

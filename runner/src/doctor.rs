@@ -102,7 +102,7 @@ fn builds(stack: &Stack, template_folder: &Path) -> bool {
     wanted(stack, template_folder).values().any(Wanted::has_source)
 }
 
-/// Checks a program that builds need. If it is missing, this is a failure only if `is_needed`.
+/// Checks that a build tool can be started. A missing tool fails the check only if `is_needed`.
 fn tool(what: &'static str, program: &str, is_needed: bool) -> Check {
     let fix = "install Rust 1.95 or later: https://rustup.rs";
     let answer = Command::new(program).arg("--version").output();
@@ -235,7 +235,8 @@ fn space() -> Check {
     Check { what: "disk", state, finding, fix }
 }
 
-/// Checks the endpoints of the running system. If none is running, checks the ports that it would need.
+/// Checks the endpoints of the running `weir up`. If no `weir up` is running, checks that its default ports
+/// are free.
 async fn running() -> Vec<Check> {
     let running = match RunningState::here() {
         RunningState::Running(running) => running,

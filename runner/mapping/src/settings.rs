@@ -91,8 +91,7 @@ pub struct Settings {
     /// True if failure records of discarded records are stored in a destination. The checkpoint
     /// does not advance before they are stored.
     pub has_failure_destination: bool,
-    /// True if failure records contain the entire event. This is so for S3, but not for SQS and
-    /// SNS.
+    /// True if failure records contain the entire event: for S3, but not for SQS and SNS.
     pub failure_payload: bool,
     /// The maximum difference between the clocks of the mapping and the stream, in milliseconds. A
     /// record counts as written after the mapping's creation if it is older than the mapping by at
@@ -153,7 +152,7 @@ impl Default for Pace {
     /// Returns the pace for a developer's machine. The function receives a change within about 100
     /// ms. A failed batch is retried after 100 ms, 200 ms, … up to 30 s. A missing stream is
     /// retried for five minutes. This time is far longer than the lag of DynamoDB's listings, and
-    /// enough to correct a profile.
+    /// long enough for the user to correct an AWS profile.
     fn default() -> Self {
         let retry = BackOff { base_ms: 100, cap_ms: 30_000, spread_percent: 20 };
         let unreachable = BackOff { base_ms: 100, cap_ms: 10_000, spread_percent: 20 };
@@ -173,8 +172,8 @@ impl Default for Pace {
 impl Pace {
     /// Returns the pace for a local store, whose responses are always current. The store does not
     /// limit the number of reads. The minimum time between reads avoids a read, an invocation and a
-    /// checkpoint for every few records of a busy shard. It delays a record by at most the idle
-    /// interval.
+    /// checkpoint for every few records of a busy shard. This minimum time delays a record by at
+    /// most the idle interval.
     #[must_use]
     pub fn of_local_store() -> Self {
         Self { missing_ms: 0, read_ms: LOCAL_READ_MS, ..Self::default() }

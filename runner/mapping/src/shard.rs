@@ -53,8 +53,8 @@ pub(super) struct Shard {
     /// The position of the first read. After the first record, the position of the last record is
     /// used.
     start: StartingPosition,
-    /// Records created before this second are skipped, in seconds since 1970. They are older than a
-    /// mapping that starts at `LATEST`.
+    /// Records created before this second, in seconds since 1970, are skipped, because the mapping
+    /// starts at `LATEST` and was created later.
     not_before_s: Option<i64>,
     /// True if the next read starts at the oldest record and ignores the checkpoint.
     restart: bool,

@@ -250,7 +250,7 @@ fn table(description: &TableDescription) -> Table {
     }
 }
 
-/// Returns the class of a table that is not Standard.
+/// Returns the table class as a member of the model; an empty map for the class Standard.
 fn other(description: &TableDescription) -> Map<String, Value> {
     let class = description.table_class_summary().and_then(TableClassSummary::table_class);
     let class = class.filter(|class| **class != TableClass::Standard);

@@ -1,5 +1,5 @@
 //! Fan-out: renames products while order lines are created and the function is killed, and verifies
-//! that no line has an old name.
+//! that no order line has an old product name.
 //!
 //! The expected names are read from the products at the end, independently of the function.
 
@@ -36,13 +36,13 @@ pub(crate) struct Outcome {
     pub(crate) lag: Duration,
 }
 
-/// A write: a product's new name, or a new line.
+/// A write: a product's new name, or a new order line.
 enum Step {
     Rename { product: u64, name: String },
     Line { order: u64, product: u64 },
 }
 
-/// Writes products and lines, kills the function once in the middle, and verifies every line.
+/// Writes products and order lines, kills the function once in the middle, and verifies every order line.
 pub(crate) async fn run(system: &System, lines: u64, progress: &Progress) -> Result<Outcome> {
     let (products, copies) =
         (system.table_name("ProductsTable")?, system.table_name("OrderLinesTable")?);
@@ -69,7 +69,7 @@ pub(crate) async fn run(system: &System, lines: u64, progress: &Progress) -> Res
     Ok(Outcome { lines, products: PRODUCTS, renames, kills, lag })
 }
 
-/// Returns the steps: lines and renames, interleaved.
+/// Returns the writes: new order lines and renames of products, interleaved.
 fn steps(lines: u64) -> Vec<Step> {
     let mut generator = Generator::new(1764);
     let mut steps = Vec::new();

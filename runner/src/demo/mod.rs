@@ -92,7 +92,7 @@ impl Progress {
         self.bar.set_message(format!("{what}: {done} of {all}"));
     }
 
-    /// Replaces the shown text.
+    /// Replaces the text of the changing line on standard error.
     pub(crate) fn note(&self, text: &str) {
         self.bar.set_message(text.to_owned());
     }

@@ -35,7 +35,7 @@ const CONTROL: &str = "demo-migrations";
 const NAME: &str = "demo";
 /// The number of concurrent requests while the orders are loaded.
 const WRITERS: usize = 32;
-/// The pause between two changes of the writer, which gives some hundred changes per second.
+/// The pause between two changes of the writer, which limits it to about 300 changes per second.
 const PAUSE: Duration = Duration::from_millis(3);
 /// The maximum time for the copy and the comparison.
 const LIMIT: Duration = Duration::from_secs(90);

@@ -2,7 +2,7 @@
 //! responses to LocalStack's tests show them. A case of `testdata` that tests a fact has the fact's
 //! number in its comment, as in `# [P4] An empty identifier …`.
 //!
-//! `parity` checks the numbers and writes the page.
+//! `parity` checks the numbers and writes docs/parity.md.
 
 /// The source of a fact.
 #[derive(Clone, Copy)]
