@@ -109,7 +109,7 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit> {
     }
 }
 
-/// Selects and formats the lines of a function.
+/// The selection and the format of a function's log lines.
 struct Lines<'a> {
     function: &'a str,
     /// The request id to select, in the form of the log lines; `None` selects all lines.

@@ -39,8 +39,8 @@ impl Opened {
         Ok(Some(Self { file, identity: (metadata.dev(), metadata.ino()), read: 0 }))
     }
 
-    /// Returns the data since the last call, or all data if the file was truncated. Keeps an incomplete
-    /// last line for a later call if the file may still grow, which means that `is_over` is false.
+    /// Returns the data since the last call, or all data if the file was truncated. While `is_over` is
+    /// false, the file may still grow, so an incomplete last line is left for a later call.
     fn take(&mut self, is_over: bool) -> io::Result<Vec<u8>> {
         if self.file.metadata()?.len() < self.read {
             self.read = 0;

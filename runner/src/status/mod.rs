@@ -24,7 +24,7 @@ use local::status::{PERIOD, hindrance, last, list, machine_ms};
 use self::settled::{SettledCheck, SettledSearch};
 
 /// The maximum time that `--exit-code` waits for a status that is newer than the command. An idle shard is
-/// read several times a second, an unreachable one every 10 s.
+/// read several times a second, an unreachable shard every 10 s.
 const SETTLE_MAX: Duration = Duration::from_secs(15);
 
 /// Arguments of `weir status`.

@@ -2,8 +2,8 @@
 //! `weir status --exit-code`.
 //!
 //! One status is not enough: recent writes may not have been read yet, and functions may write to tables
-//! with streams in response. Therefore two statuses must agree. In the first status, no record waits. In
-//! the second status, every shard was read to its end after the first status, and no new record arrived.
+//! with streams in response. The check therefore needs two statuses. In the first status, no record waits.
+//! In the second status, every shard was read to its end after the first status, and no record arrived.
 //!
 //! The module is pure: it reads no file and does not wait.
 

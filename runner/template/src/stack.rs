@@ -49,7 +49,7 @@ pub struct NotRun {
     pub function: String,
     /// The stream of a mapping; `None` if it is unknown, or for a function or schedule.
     pub stream: Option<StreamSource>,
-    /// The reason why it does not run.
+    /// The reason why the function, mapping or schedule does not run.
     pub reason: String,
     /// True if the template accepts the warning about this function, mapping or schedule.
     pub accepted: bool,
@@ -408,8 +408,8 @@ pub struct EventSourceMapping {
     pub logical_id: String,
     /// The logical id of the function.
     pub function: String,
-    /// The version or alias of the function, if the mapping specifies one. On Lambda it may have
-    /// different code. On this machine it is the same process.
+    /// The version or alias of the function, if the mapping specifies one. Lambda may have different
+    /// code for it. This machine runs the same code for all versions.
     pub qualifier: Option<String>,
     /// The stream that the mapping reads.
     pub stream: StreamSource,
@@ -448,7 +448,7 @@ pub struct EventSourceMapping {
 /// The stream that a mapping reads.
 ///
 /// The ARN of a stream ends with the time when the stream was enabled. This time is unknown before
-/// the table exists. `!GetAtt Table.StreamArn` is therefore kept as a reference instead of a
+/// the table exists. `!GetAtt Table.StreamArn` is therefore stored as a reference instead of a
 /// string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamSource {
