@@ -109,7 +109,7 @@ impl Place {
         self.last.as_deref()
     }
 
-    /// Returns true if the shard was read to its end.
+    /// Returns true if the shard has ended and was read completely.
     pub fn is_over(&self) -> bool {
         self.is_over
     }

@@ -90,8 +90,8 @@ fn open(input: &Input, form: CsvForm<'_>) -> Result<Reader<Reading>> {
     Ok(ReaderBuilder::new().flexible(true).delimiter(separator).from_reader(input.open()?))
 }
 
-/// Returns the separator of the flags, or else a detected one. The detected separator is a comma,
-/// unless the header has no comma but another character of [`SEPARATORS`].
+/// Returns the separator from the flags; without a flag, detects it in the header. The detected
+/// separator is a comma, unless the header has no comma but another character of [`SEPARATORS`].
 ///
 /// # Errors
 /// When the file cannot be read.

@@ -42,8 +42,8 @@ pub enum CheckpointPosition {
     Latest,
     /// Every record up to and including this record is done or discarded.
     After(SequenceNumber),
-    /// The shard is done to its end. The checkpoint is kept as a tombstone, so that the shard is
-    /// not read again while the stream still lists it.
+    /// Every record of the shard is done or discarded. The checkpoint remains as a tombstone, so
+    /// that the shard is not read again while the stream still lists it.
     Closed {
         /// The time when the shard was done, in milliseconds since 1970 on the store's clock.
         at_ms: i64,

@@ -11,7 +11,7 @@ use super::record::{self, Delivery, EVENT_BYTES_MAX};
 #[derive(Debug, Clone)]
 pub(super) struct Pending {
     pub(super) record: Arc<Delivery>,
-    /// The record's place in the shard's `Progress`.
+    /// The record's position in the shard's `Progress`.
     pub(super) place: u64,
 }
 

@@ -1,5 +1,5 @@
-//! One shard of the stream. A shard is read to its end, its records are filtered, and the matching
-//! records go to its lanes.
+//! One shard of the stream: reads the shard completely, filters its records, and passes the
+//! matching records to the shard's lanes.
 //!
 //! `lineage` decides which shards may start. `work` handles batches and attempts.
 
@@ -32,7 +32,7 @@ pub enum Phase {
     Waiting,
     /// The shard is being read and processed.
     Reading,
-    /// Every record is done or discarded. The shard is kept as a tombstone.
+    /// Every record is done or discarded. The shard remains as a tombstone.
     Done {
         /// The store's time when the shard was done, in milliseconds since 1970.
         at_ms: i64,
@@ -41,7 +41,7 @@ pub enum Phase {
     Gap,
 }
 
-/// One shard of the stream, with its read position and its work.
+/// One shard of the stream, with its read position, and its lanes as `Work`.
 #[derive(Debug, Clone)]
 pub(super) struct Shard {
     pub(super) id: ShardId,

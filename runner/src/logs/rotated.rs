@@ -1,7 +1,7 @@
 //! Reads a log file and its predecessor while the writer rotates them.
 //!
 //! A rotation renames `NAME.log` to `NAME.log.1` and replaces the previous file of this name. The reader
-//! keeps its open file, reads it to the end, and continues with the next file. It does not parse
+//! keeps its file open, reads the file completely, and continues with the next file. It does not parse
 //! the lines.
 
 use std::fs::File;

@@ -61,8 +61,8 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit> {
     Ok(if arguments.exit_code && !shown.is_well { Exit::Differences } else { Exit::Done })
 }
 
-/// Polls the status until all earlier writes, and all writes that functions made because of them,
-/// are certainly processed. Returns immediately if a record waits or something failed.
+/// Polls the status until all earlier writes, and all writes of functions in response to them, are
+/// certainly processed. Returns immediately if a record waits or a mapping or shard has failed.
 fn settled(directory: &Path, output: Output) -> Result<StatusView> {
     let began = Instant::now();
     let mut settling = SettledSearch::asked_at(machine_ms());

@@ -175,7 +175,7 @@ fn has_an_end(arguments: &TailArguments, output: Output) -> Result<bool> {
 }
 
 impl Tail {
-    /// Opens the shards whose parents were read to their end. If reading starts at `LATEST`, shards that
+    /// Opens the shards whose parents were read completely. If reading starts at `LATEST`, shards that
     /// are closed at the start have no records to show.
     fn add_shards(&mut self, stream: &Stream, at_start: bool) {
         for shard in &stream.shards {

@@ -53,7 +53,7 @@ pub struct NotRun {
     pub reason: String,
     /// True if the template accepts the warning about this function, mapping or schedule.
     pub accepted: bool,
-    /// The place in the template.
+    /// The location in the template.
     pub at: Span,
 }
 
@@ -143,11 +143,11 @@ pub struct Table {
     pub billing: Billing,
     /// The view type of the stream; `None` if the table has no stream.
     pub stream: Option<StreamViewType>,
-    /// The place of the stream's view type in the template.
+    /// The location of the stream's view type in the template.
     pub stream_at: Option<Span>,
     /// The TTL attribute; `None` if TTL is disabled.
     pub ttl_attribute: Option<String>,
-    /// The place of the logical id in the template.
+    /// The location of the logical id in the template.
     pub at: Span,
 }
 
@@ -269,7 +269,7 @@ pub struct Bucket {
     /// `BucketName`; the default is the logical id in lower case with hyphens. For example,
     /// `ArchiveBucket` becomes `archive-bucket`.
     pub name: String,
-    /// The place of the logical id in the template.
+    /// The location of the logical id in the template.
     pub at: Span,
 }
 
@@ -364,7 +364,7 @@ pub struct Function {
     /// `LoggingConfig`. Like Lambda, the runner passes it to the function in
     /// `AWS_LAMBDA_LOG_FORMAT` and `AWS_LAMBDA_LOG_LEVEL`.
     pub logging: Logging,
-    /// The place of the logical id in the template.
+    /// The location of the logical id in the template.
     pub at: Span,
 }
 
@@ -441,7 +441,7 @@ pub struct EventSourceMapping {
     pub on_failure: Option<Destination>,
     /// True if the mapping is enabled.
     pub enabled: bool,
-    /// The place of the event's name or of the logical id in the template.
+    /// The location of the event's name or of the logical id in the template.
     pub at: Span,
 }
 
@@ -472,7 +472,7 @@ pub enum StartingPosition {
 pub struct FilterPattern {
     /// The pattern as JSON text.
     pub text: String,
-    /// The pattern's place in the template.
+    /// The pattern's location in the template.
     pub at: Span,
 }
 
@@ -505,6 +505,6 @@ pub struct Schedule {
     pub retries: u32,
     /// True if the schedule is enabled.
     pub enabled: bool,
-    /// The place of the event's name in the template.
+    /// The location of the event's name in the template.
     pub at: Span,
 }

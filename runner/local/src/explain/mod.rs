@@ -97,10 +97,10 @@ impl Explanation {
 /// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// Neither a stream nor the journal has the record: name a different record.
+    /// Neither a stream nor the journal has the record. The user has to name a different record.
     #[error("{0}")]
     NoRecord(String),
-    /// The journal or a stream cannot be read: try again, or repair it.
+    /// The journal or a stream cannot be read. The user has to retry, or to correct the cause.
     #[error(transparent)]
     Unreadable(#[from] Failure),
 }

@@ -388,11 +388,10 @@ impl MappingHistory {
         }
     }
 
-    /// Returns whether the record is among the records from `first` to `last` that were discarded. If
-    /// the run has an attempt with the record, the attempt must contain both. A record that was too old
-    /// may have been discarded without an attempt in this run. For such a record, only the position
-    /// counts, unless the filter rejected it or the range of a different batch includes it. Each run
-    /// forms its own batches.
+    /// Returns whether the record is one of the records from `first` to `last`, which a batch of `run`
+    /// discarded. An attempt with the record, `first` and `last` proves this. A record that was too old
+    /// may have been discarded without an attempt in this run. Such a record counts as discarded because
+    /// it is between `first` and `last`, unless the filter rejected it or the batch belongs to others.
     fn was_discarded(&self, run: u64, first: &str, last: &str) -> bool {
         if self.attempts.iter().any(Attempt::has_done_it) {
             return false;

@@ -42,7 +42,7 @@ const SAVE_RETRY_MS: u64 = 1_000;
 /// next run would redeliver everything since the last save.
 const SAVE_FAILING_MS_MAX: u64 = 10 * 60 * 1_000;
 
-/// Everything that a mapping needs to run.
+/// A mapping that can be run: its settings, clients, stores and channels.
 pub struct Poller<I, D, C> {
     /// The mapping's settings.
     pub settings: Settings,

@@ -27,7 +27,7 @@ const NAMED_MAX: usize = 3;
 /// processed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftBatches {
-    /// The names of the oldest batches, at most [`NAMED_MAX`]: the sequence number of the batch's only
+    /// The names of the oldest batches, at most `NAMED_MAX`: the sequence number of the batch's only
     /// record, or of its first and last record.
     pub named: Vec<String>,
     /// Whether there are more batches than those in `named`.

@@ -38,7 +38,7 @@ pub(crate) struct Endpoints {
     pub(crate) invoke_url: Option<String>,
 }
 
-/// Returns the binary that every function of a Cargo package needs, by logical id.
+/// Returns, by logical id, the binary of each function whose code is a Cargo package.
 #[must_use]
 pub fn wanted(stack: &Stack, template_folder: &Path) -> BTreeMap<String, Wanted> {
     let of = |function: &template::Function| {
@@ -49,7 +49,7 @@ pub fn wanted(stack: &Stack, template_folder: &Path) -> BTreeMap<String, Wanted>
     stack.functions.iter().filter_map(of).collect()
 }
 
-/// Returns the program of every function that another tool has built, by logical id.
+/// Returns, by logical id, the program of each function that another tool has built.
 #[must_use]
 pub fn built(stack: &Stack, template_folder: &Path) -> BTreeMap<String, PathBuf> {
     let bootstraps = stack.functions.iter().filter(|function| function.code == Code::Bootstrap);
