@@ -50,7 +50,7 @@ pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diag
                 show(&format!("{found}\n\n"));
             }
             if more > 0 {
-                show(&format!("and {more} more\n\n"));
+                show(&format!("findings not shown: {more}\n\n"));
             }
             if let Some(stack) = stack {
                 show_not_emulated(stack, arguments.verbose);

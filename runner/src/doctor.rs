@@ -165,7 +165,7 @@ fn functions(stack: &Stack, template_folder: &Path) -> Check {
             let said = counts.into_iter().filter(|(count, _)| *count > 0);
             let said: Vec<String> = said.map(|(count, how)| format!("{count} {how}")).collect();
             match said.is_empty() {
-                true => (State::Well, "none to run".to_owned()),
+                true => (State::Well, "the template has no function to run here".to_owned()),
                 false => (State::Well, said.join(", ")),
             }
         }
@@ -191,7 +191,8 @@ async fn interpreters(stack: &Stack) -> Check {
         };
     }
     let found: Vec<String> = found.into_values().collect();
-    let finding = if found.is_empty() { "none needed".to_owned() } else { found.join(", ") };
+    let finding =
+        if found.is_empty() { "no function needs one".to_owned() } else { found.join(", ") };
     Check { what, state: State::Well, finding, fix }
 }
 

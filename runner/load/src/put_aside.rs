@@ -40,7 +40,7 @@ impl PutAside {
         self.count += 1;
         if self.count <= REASONS_SHOWN_MAX {
             let message = format!("{}:{}: {}", self.source.display(), bad.line, bad.reason);
-            progress.suspend(|| tracing::warn!("put aside: {message}"));
+            progress.suspend(|| tracing::warn!("rejected line: {message}"));
         }
         let row = json!({
             "file": self.source, "line": bad.line, "reason": bad.reason, "text": bad.text,

@@ -57,7 +57,7 @@ pub(crate) async fn run(system: &System, lines: u64, progress: &Progress) -> Res
         .buffered(WRITERS);
     while writes.try_next().await?.is_some() {
         done += 1;
-        progress.step("products and lines", done, all);
+        progress.step("products and order lines", done, all);
         if kills == 0 && done > all / 3 {
             kills += u32::from(system.kill_working_instance(FUNCTION));
         }
@@ -101,7 +101,7 @@ async fn write(client: &Client, products: &str, copies: &str, step: &Step) -> Re
             .item("quantity", number(order % 9 + 1)),
     };
     let sent = request.send().await;
-    sent.map(drop).context(|| "a write was refused")
+    sent.map(drop).context(|| "cannot write a product or an order line")
 }
 
 /// Waits until every line has the current name of its product.

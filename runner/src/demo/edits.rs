@@ -70,7 +70,7 @@ pub(crate) async fn run(system: &System, edits: u64, progress: &Progress) -> Res
     };
     tokio::select! {
         edited = async { tokio::join!(editing, watching).0 } => edited?,
-        () = tokio::time::sleep(Duration::from_secs(600)) => return Err(fatal!("the edits hang")),
+        () = tokio::time::sleep(Duration::from_secs(600)) => return Err(fatal!("the edits did not finish within 600 s")),
     };
     let started = Instant::now();
     wait_for_histories(&place, &films, progress).await?;
@@ -133,7 +133,7 @@ async fn edit_film(
 }
 
 async fn write(client: &Client, table: &str, key: &Item, state: Option<&Item>) -> Result<()> {
-    let doing = || "an edit was refused";
+    let doing = || "cannot edit a film";
     match state {
         Some(item) => {
             let request = client.put_item().table_name(table).set_item(Some(to_sdk_item(item)));

@@ -90,7 +90,7 @@ pub(crate) async fn run(system: &System, films: u64, progress: &Progress) -> Res
 
 async fn put(client: &Client, table: &str, item: &Item) -> Result<()> {
     let request = client.put_item().table_name(table).set_item(Some(to_sdk_item(item)));
-    request.send().await.map(drop).context(|| "a film was refused")
+    request.send().await.map(drop).context(|| "cannot put a film")
 }
 
 async fn delete(client: &Client, table: &str, item: &Item) -> Result<()> {

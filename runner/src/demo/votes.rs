@@ -95,7 +95,7 @@ async fn add(client: &Client, table: &str, slot: &str, points: i64) -> Result<()
         .send()
         .await
         .map(drop)
-        .context(|| "a vote was refused")
+        .context(|| "cannot cast a vote")
 }
 
 /// Waits until every total equals its count, and no other total exists.

@@ -151,7 +151,7 @@ impl fmt::Display for Diagnostics {
             write!(out, "{diagnostic}")?;
         }
         if self.more > 0 {
-            write!(out, "\n\nand {} more", self.more)?;
+            write!(out, "\n\nfindings not shown: {}", self.more)?;
         }
         Ok(())
     }

@@ -297,7 +297,7 @@ fn lost(history: &History) -> String {
     let shown: String = gaps.clone().take(GAPS_SHOWN).collect();
     match gaps.count().saturating_sub(GAPS_SHOWN) {
         0 => shown,
-        more => format!("{shown}\n  and {more} more times"),
+        more => format!("{shown}\n  gaps not shown: {more}"),
     }
 }
 

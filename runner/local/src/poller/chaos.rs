@@ -134,7 +134,7 @@ impl MappingChaos {
         match fault {
             Some(InvocationFault::Throttle) => {
                 self.run.count("throttled");
-                return InvokeOutcome::NotInvoked("throttled by chaos".to_owned());
+                return InvokeOutcome::NotInvoked("throttled by a fault of --chaos".to_owned());
             }
             Some(InvocationFault::Slow { ms }) => {
                 self.run.count("slow");

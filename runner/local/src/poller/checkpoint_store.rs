@@ -149,9 +149,9 @@ impl CheckpointStore {
     pub fn load(&self, settings: &Settings) -> Result<Option<Checkpoints>, CheckpointError> {
         let path = self.path(settings);
         let folder = path.parent().unwrap_or(&self.folder);
-        fs::create_dir_all(folder).map_err(io_error("make the folder of", &path))?;
-        sync_folders(folder, &self.folder).map_err(io_error("make the folder of", &path))?;
-        remove_leftovers(&path).map_err(io_error("clean up beside", &path))?;
+        fs::create_dir_all(folder).map_err(io_error("create the folder of", &path))?;
+        sync_folders(folder, &self.folder).map_err(io_error("sync the folder of", &path))?;
+        remove_leftovers(&path).map_err(io_error("remove the temporary files of", &path))?;
         let bytes = match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("read", &path)(error)),

@@ -448,7 +448,7 @@ fn show_not_emulated(stack: &Stack) {
         let first = places.get(..PLACES_SHOWN).unwrap_or(&places).join(", ");
         match places.len().saturating_sub(PLACES_SHOWN) {
             0 => tracing::info!("not emulated: {reason}: {first}"),
-            more => tracing::info!("not emulated: {reason}: {first} and {more} more"),
+            more => tracing::info!("not emulated: {reason}: {first}; settings not shown: {more}"),
         }
     }
     if !stack.not_emulated.is_empty() {
