@@ -26,7 +26,8 @@ pub struct CheckArguments {
     /// Exit with 3 when there are warnings
     #[arg(long)]
     pub deny_warnings: bool,
-    /// Show each setting that is not emulated on this machine, its line, and what `weir up` does instead
+    /// Show each setting that is not emulated on this machine, its line, and what `weir up` does
+    /// instead
     #[arg(long)]
     pub verbose: bool,
 }

@@ -236,8 +236,8 @@ fn space() -> Check {
     Check { what: "disk", state, finding, fix }
 }
 
-/// Checks the endpoints of the running `weir up`. If no `weir up` is running, checks that its default ports
-/// are free.
+/// Checks the endpoints of the running `weir up`. If no `weir up` is running, checks that its
+/// default ports are free.
 async fn running() -> Vec<Check> {
     let running = match RunningState::here() {
         RunningState::Running(running) => running,

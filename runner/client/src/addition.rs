@@ -1,5 +1,5 @@
-//! Classifies errors of an `ADD` update: either DynamoDB certainly did not apply the addition, or it
-//! may have applied the addition.
+//! Classifies errors of an `ADD` update: either DynamoDB certainly did not apply the addition, or
+//! it may have applied the addition.
 //!
 //! `ADD` is not idempotent: if a response is lost, a retry may count twice. Therefore the SDK's own
 //! retries are off, and every caller classifies an error with this module before a retry.

@@ -1,8 +1,8 @@
 //! Handles Ctrl-C and SIGTERM, in the same way for all commands.
 //!
 //! On a signal, a long command prints its progress and how to resume it, and exits with the code
-//! that shells expect. Its completed work is not undone, so the command can be run again. `NATURES` has
-//! an entry for every command; a test compares this list with the command line.
+//! that shells expect. Its completed work is not undone, so the command can be run again. `NATURES`
+//! has an entry for every command; a test compares this list with the command line.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

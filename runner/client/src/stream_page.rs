@@ -84,8 +84,8 @@ fn region_of(arn: &str) -> &str {
     arn.split(':').nth(3).unwrap_or_default()
 }
 
-/// An interceptor that takes the body of a successful response, and gives the SDK a response without
-/// records to parse.
+/// An interceptor that takes the body of a successful response, and gives the SDK a response
+/// without records to parse.
 #[derive(Clone, Debug, Default)]
 struct KeepBody(Arc<Mutex<Option<SdkBody>>>);
 

@@ -395,8 +395,8 @@ async fn count_lane(
     mut rows: mpsc::Receiver<Addend>,
     done: mpsc::Sender<LaneReport>,
 ) {
-    // The position of the last row that earlier runs have counted, by slot, so that each slot is read
-    // only once.
+    // The position of the last row that earlier runs have counted, by slot, so that each slot is
+    // read only once.
     let mut known: BTreeMap<String, u64> = BTreeMap::new();
     while let Some(Addend { place, row, update }) = rows.recv().await {
         let outcome = if known.get(&update.slot).is_some_and(|counted| place <= *counted) {

@@ -163,8 +163,8 @@ proptest! {
         for (shard, came) in &world.came {
             prop_assert_eq!(world.read[shard], came.len(), "{} has unread records", shard);
         }
-        // At most one notification per read, and one more for the records that arrive before the first
-        // read.
+        // At most one notification per read, and one more for the records that arrive before the
+        // first read.
         prop_assert!(world.tellings <= world.next_pace, "{} tellings", world.tellings);
         prop_assert!(world.slowest <= SOON_MS, "one took {} ms", world.slowest);
     }

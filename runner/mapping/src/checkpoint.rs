@@ -8,8 +8,8 @@ use super::id::ShardId;
 use super::sequence::SequenceNumber;
 use super::tumbling::OpenWindow;
 
-/// The checkpoints of one mapping for one stream label: a consistent snapshot of its progress in all
-/// shards of the stream.
+/// The checkpoints of one mapping for one stream label: a consistent snapshot of its progress in
+/// all shards of the stream.
 ///
 /// If a child shard has progress in these checkpoints, its parent is closed in them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -42,7 +42,8 @@ enum Step {
     Line { order: u64, product: u64 },
 }
 
-/// Writes products and order lines, kills the function once in the middle, and verifies every order line.
+/// Writes products and order lines, kills the function once in the middle, and verifies every order
+/// line.
 pub(crate) async fn run(system: &System, lines: u64, progress: &Progress) -> Result<Outcome> {
     let (products, copies) =
         (system.table_name("ProductsTable")?, system.table_name("OrderLinesTable")?);

@@ -175,8 +175,8 @@ fn has_an_end(arguments: &TailArguments, output: Output) -> Result<bool> {
 }
 
 impl Tail {
-    /// Opens the shards whose parents were read completely. If reading starts at `LATEST`, shards that
-    /// are closed at the start have no records to show.
+    /// Opens the shards whose parents were read completely. If reading starts at `LATEST`, shards
+    /// that are closed at the start have no records to show.
     fn add_shards(&mut self, stream: &Stream, at_start: bool) {
         for shard in &stream.shards {
             let Some(id) = &shard.shard_id else { continue };

@@ -347,7 +347,8 @@ fn say_how_to_reach(system: &System, arguments: &UpArguments) {
     }
 }
 
-/// Refuses a second `weir up` in a folder, because other commands can find only one `weir up` there.
+/// Refuses a second `weir up` in a folder, because other commands can find only one `weir up`
+/// there.
 fn refuse_beside_another() -> Result<()> {
     match RunningState::here() {
         RunningState::Running(other) => Err(fatal!(

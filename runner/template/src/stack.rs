@@ -408,8 +408,8 @@ pub struct EventSourceMapping {
     pub logical_id: String,
     /// The logical id of the function.
     pub function: String,
-    /// The version or alias of the function, if the mapping specifies one. Lambda may have different
-    /// code for it. This machine runs the same code for all versions.
+    /// The version or alias of the function, if the mapping specifies one. Lambda may have
+    /// different code for it. This machine runs the same code for all versions.
     pub qualifier: Option<String>,
     /// The stream that the mapping reads.
     pub stream: StreamSource,

@@ -1,7 +1,7 @@
 //! Explains why a function ran, or did not run, for a record.
 //!
-//! The journal has the attempts, and the stream has the record. The answer reports when the journal or
-//! the stream no longer has this data. `weir streams explain` and the console show the answer.
+//! The journal has the attempts, and the stream has the record. The answer reports when the journal
+//! or the stream no longer has this data. `weir streams explain` and the console show the answer.
 
 mod newest;
 #[cfg(test)]
@@ -414,8 +414,8 @@ fn event_id(history: &History, found: Option<&Found>) -> Option<String> {
     live.or(history.record.as_ref().map(|record| record.event_id())).map(str::to_owned)
 }
 
-/// Searches for a record by the given sequence number, then by the number without leading zeros. The
-/// archive adds leading zeros so that sequence numbers sort as strings.
+/// Searches for a record by the given sequence number, then by the number without leading zeros.
+/// The archive adds leading zeros so that sequence numbers sort as strings.
 async fn find_either(
     client: &Client,
     sequence: &str,

@@ -14,8 +14,8 @@ use client::output;
 use client::shards::{self, Place, Start, Stream};
 use mapping::{Record, SequenceNumber};
 
-/// The number of consecutive empty pages after which an open shard counts as completely read. A single page
-/// may be empty although more records follow.
+/// The number of consecutive empty pages after which an open shard counts as completely read. A
+/// single page may be empty although more records follow.
 const EMPTY_PAGES_MAX: u32 = 5;
 /// The interval of progress messages.
 const PROGRESS: Duration = Duration::from_secs(2);

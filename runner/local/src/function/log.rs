@@ -21,7 +21,8 @@ const FILE_BYTES_MAX: u64 = 10 * 1_024 * 1_024;
 /// The maximum length of a line. Source: Amazon CloudWatch Logs quotas, event size (256 KB).
 const LINE_BYTES_MAX: usize = 256 * 1_024;
 
-/// The number of last lines of an instance that are stored, to explain why the instance did not start.
+/// The number of last lines of an instance that are stored, to explain why the instance did not
+/// start.
 const TAIL_LINES: usize = 20;
 
 /// The pause before a log is read, in which the function's last lines arrive through its pipes.

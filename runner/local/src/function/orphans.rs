@@ -90,7 +90,8 @@ impl Orphans {
 }
 
 impl State {
-    /// Reports a started or ended group to the shell. Starts a new shell if the previous shell has exited.
+    /// Reports a started or ended group to the shell. Starts a new shell if the previous shell has
+    /// exited.
     fn send_change(&mut self, sign: char, group: u32) {
         if let Some(watcher) = &mut self.watcher
             && watcher.tell(sign, group).is_ok()

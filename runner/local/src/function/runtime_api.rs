@@ -192,7 +192,8 @@ impl Mailbox {
         };
         let lose = |left: u32| left.checked_sub(1);
         if self.answers_to_drop.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
-            // The channel holds one signal. One signal is enough, so a full channel does not matter.
+            // The channel holds one signal. One signal is enough, so a full channel does not
+            // matter.
             let _sent = self.kill.try_send(());
             // The caller must notice the end of the process and not a closed channel, so the channel is kept
             // open.

@@ -13,8 +13,8 @@ use super::Credentials;
 use client::error_cause::innermost;
 use client::failure::{Result, fatal};
 
-/// The reserve that is added to the maximum time of an invocation. Keys are renewed when less than this
-/// total remains until they expire. SDKs use the same reserve.
+/// The reserve that is added to the maximum time of an invocation. Keys are renewed when less than
+/// this total remains until they expire. SDKs use the same reserve.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
 /// The minimum time between two requests to a source that had no newer keys, because a source may use
 /// the network.

@@ -63,8 +63,8 @@ impl Messages {
     }
 }
 
-/// Returns the value of `report_batch_item_failures` for journals from before this field existed. In such
-/// a journal, every mapping reads the failed items in the function's response.
+/// Returns the value of `report_batch_item_failures` for journals from before this field existed.
+/// In such a journal, every mapping reads the failed items in the function's response.
 fn as_before() -> bool {
     true
 }

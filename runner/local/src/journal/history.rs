@@ -50,8 +50,8 @@ pub struct MappingHistory {
     pub discarded: Option<DiscardedBatch>,
     /// The reason why discarded records of the record's shard could not be stored, after the last attempt.
     pub undelivered: Option<String>,
-    /// The first and last records of the batches whose range includes the record although they do not
-    /// contain the record.
+    /// The first and last records of the batches whose range includes the record although they do
+    /// not contain the record.
     others: BTreeSet<(String, String)>,
     /// The number of the mapping's reports that the journal lacks.
     pub missed: u64,
@@ -364,8 +364,8 @@ impl History {
 }
 
 impl MappingHistory {
-    /// Adds an attempt if it contains the record or other records of the record's first batch. The last
-    /// invocation of a tumbling window has no records, so it is not added.
+    /// Adds an attempt if it contains the record or other records of the record's first batch. The
+    /// last invocation of a tumbling window has no records, so it is not added.
     fn attempted(&mut self, attempt: Attempt, sequence: &str) {
         let is_part = !attempt.records.is_empty()
             && self.attempts.first().is_some_and(|first| {
@@ -388,10 +388,11 @@ impl MappingHistory {
         }
     }
 
-    /// Returns whether the record is one of the records from `first` to `last`, which a batch of `run`
-    /// discarded. An attempt with the record, `first` and `last` proves this. A record that was too old
-    /// may have been discarded without an attempt in this run. Such a record counts as discarded because
-    /// it is between `first` and `last`, unless the filter rejected it or the batch belongs to others.
+    /// Returns whether the record is one of the records from `first` to `last`, which a batch of
+    /// `run` discarded. An attempt with the record, `first` and `last` proves this. A record that
+    /// was too old may have been discarded without an attempt in this run. Such a record counts as
+    /// discarded because it is between `first` and `last`, unless the filter rejected it or the
+    /// batch belongs to others.
     fn was_discarded(&self, run: u64, first: &str, last: &str) -> bool {
         if self.attempts.iter().any(Attempt::has_done_it) {
             return false;

@@ -49,7 +49,8 @@ struct LeftOut {
     but_of_tables: Option<Vec<String>>,
     /// The mappings whose table is not in `but_of_tables`, according to the lines read so far.
     of_others: BTreeSet<String>,
-    /// Whether the reader has returned a delivery. Results before that belong to skipped deliveries.
+    /// Whether the reader has returned a delivery. Results before that belong to skipped
+    /// deliveries.
     is_past: bool,
 }
 
@@ -134,8 +135,8 @@ impl LeftOut {
 }
 
 impl LeftOut {
-    /// Records whether a mapping reads a table that is not wanted. A later run may use the mapping's
-    /// name for a mapping of a wanted table.
+    /// Records whether a mapping reads a table that is not wanted. A later run may use the
+    /// mapping's name for a mapping of a wanted table.
     fn learn(&mut self, line: &str) {
         let names = text_of(line, "mapping").zip(text_of(line, "table"));
         let (Some(tables), Some((mapping, table))) = (&self.but_of_tables, names) else { return };

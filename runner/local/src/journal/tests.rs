@@ -101,8 +101,8 @@ fn a_bisected_batch_is_followed_to_its_end() {
     assert_eq!(newest(Some("other")), None);
 }
 
-/// Goal: if a crash of the poller interrupts an attempt, its history shows the attempt as ended once
-/// the record is delivered again.
+/// Goal: if a crash of the poller interrupts an attempt, its history shows the attempt as ended
+/// once the record is delivered again.
 #[test]
 fn an_interrupted_attempt_ends_with_the_next_one() {
     let folder = tempfile::tempdir().unwrap();

@@ -44,8 +44,8 @@ impl Error {
     }
 }
 
-/// The trailers that follow the content, or the error that ended it. The decoder sets them at the end of
-/// the content.
+/// The trailers that follow the content, or the error that ended it. The decoder sets them at the
+/// end of the content.
 #[derive(Debug, Default)]
 struct End {
     trailers: HeaderMap,

@@ -21,8 +21,8 @@ use super::{
 };
 use locks::Mutex;
 
-/// The number of locks for keys. Several keys share a lock, so a write may have to wait for the rename
-/// of an object with a different key.
+/// The number of locks for keys. Several keys share a lock, so a write may have to wait for the
+/// rename of an object with a different key.
 const LOCKS: usize = 64;
 
 /// The maximum number of times that a write creates its folders again because a concurrent delete removed
@@ -251,7 +251,8 @@ impl ObjectStore {
         let withdrawn = match known {
             Some(known) => description::write(sidecar, &self.temporary().path, key, vec![known]),
             None => fs::remove_file(sidecar).map(|()| {
-                // If the folder has descriptions of other objects, the removal fails, and they remain.
+                // If the folder has descriptions of other objects, the removal fails, and they
+                // remain.
                 let _kept = sidecar.parent().map(fs::remove_dir);
             }),
         };

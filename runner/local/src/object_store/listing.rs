@@ -31,8 +31,8 @@ pub(super) enum Place {
 pub(super) struct Query {
     /// Only keys that begin with this prefix are listed.
     pub(super) prefix: String,
-    /// The delimiter. Keys that are equal up to the first delimiter after the prefix are listed as one
-    /// common prefix.
+    /// The delimiter. Keys that are equal up to the first delimiter after the prefix are listed as
+    /// one common prefix.
     pub(super) delimiter: Option<String>,
     pub(super) after: Option<Place>,
     /// The maximum number of keys and common prefixes together, at most `PAGE_MAX`.
@@ -195,7 +195,8 @@ impl Walk {
             let file = PathBuf::from(entry.file_name());
             let Some(part) = file.to_str().and_then(key::part_of) else { continue };
             if kind.is_dir() {
-                // Adds a slash to a folder's name before sorting, because the keys below the folder contain it.
+                // Adds a slash to a folder's name before sorting, because the keys below the folder
+                // contain it.
                 named.push((format!("{part}/"), file));
             } else if kind.is_file() {
                 named.push((part, file));

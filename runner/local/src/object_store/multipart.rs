@@ -102,7 +102,8 @@ impl ObjectStore {
         parts_in(&self.upload(identifier)?.0)
     }
 
-    /// Joins the named parts, in order, to one object, if `condition` holds. Returns the object's ETag.
+    /// Joins the named parts, in order, to one object, if `condition` holds. Returns the object's
+    /// ETag.
     pub(super) fn complete_upload(
         &self,
         identifier: &str,

@@ -18,8 +18,9 @@ const FINISH_MAX: Duration = Duration::from_secs(1);
 pub struct Observer {
     /// The current status, after each step.
     pub status: watch::Sender<Status>,
-    /// The events. If the channel is full, reports of discarded or lost records wait until the channel
-    /// has capacity, and may arrive after later events. Other events are counted and dropped.
+    /// The events. If the channel is full, reports of discarded or lost records wait until the
+    /// channel has capacity, and may arrive after later events. Other events are counted and
+    /// dropped.
     pub events: Option<mpsc::Sender<Observed>>,
     /// Receives each page before the mapping does.
     pub pages: Option<Arc<dyn PageWatcher>>,

@@ -219,7 +219,8 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         loop {
             if let Some(input) = input {
                 let now = self.now();
-                // The mapping's step may request a new wake-up, which replaces the previous wake-up.
+                // The mapping's step may request a new wake-up, which replaces the previous
+                // wake-up.
                 self.wake = None;
                 for command in self.mapping.step(now, input) {
                     self.carry_out(command, now);

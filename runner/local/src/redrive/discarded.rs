@@ -27,8 +27,8 @@ const NAMED_MAX: usize = 3;
 /// processed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftBatches {
-    /// The names of the oldest batches, at most `NAMED_MAX`: the sequence number of the batch's only
-    /// record, or of its first and last record.
+    /// The names of the oldest batches, at most `NAMED_MAX`: the sequence number of the batch's
+    /// only record, or of its first and last record.
     pub named: Vec<String>,
     /// Whether there are more batches than those in `named`.
     pub has_more: bool,
@@ -55,8 +55,8 @@ impl LeftBatches {
 }
 
 /// Finds, by mapping, the batches that were discarded in the last run of `weir up` and have not
-/// been redriven and processed. Reads the complete journal. Returns an empty map if the journal cannot be
-/// read.
+/// been redriven and processed. Reads the complete journal. Returns an empty map if the journal
+/// cannot be read.
 #[must_use]
 pub fn left(directory: &Path) -> BTreeMap<String, LeftBatches> {
     let redrives = log::read(directory);

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::journal::{Entry, Reader, is_between};
 
-/// The size in bytes at which the next redrive rotates the file. Only one rotated file exists at a time. A
-/// redrive of the largest batch, 10,000 records, needs 240 KB.
+/// The size in bytes at which the next redrive rotates the file. Only one rotated file exists at a
+/// time. A redrive of the largest batch, 10,000 records, needs 240 KB.
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// One redrive: a function was invoked again with discarded records.

@@ -1,7 +1,7 @@
 //! The status of a running system: the progress of each mapping, shard by shard.
 //!
-//! `weir up` writes the status to a small file. `weir status` and the console read only this file, so they
-//! add no load to the system. This module prints nothing.
+//! `weir up` writes the status to a small file. `weir status` and the console read only this file,
+//! so they add no load to the system. This module prints nothing.
 
 pub mod hindrance;
 mod targets;
@@ -25,8 +25,8 @@ use template::diagnostic::similar;
 /// The interval at which `weir up` writes the file.
 pub const PERIOD: Duration = Duration::from_millis(500);
 /// The time in milliseconds for which a shard counts as caught up after a read reached its end. If
-/// no later read succeeds within this time, reads are probably blocked. An idle shard on AWS is read
-/// twenty times in this period; the local store is read more often.
+/// no later read succeeds within this time, reads are probably blocked. An idle shard on AWS is
+/// read twenty times in this period; the local store is read more often.
 const TIP_MS_MAX: u64 = 5_000;
 
 /// The name of the status file in the data folder.

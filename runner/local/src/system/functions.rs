@@ -195,8 +195,8 @@ fn settings(
     }
 }
 
-/// Returns the number of instances: as many as the function's mappings invoke at the same time, at most
-/// [`INSTANCES_MAX`].
+/// Returns the number of instances: as many as the function's mappings invoke at the same time, at
+/// most [`INSTANCES_MAX`].
 fn instances(stack: &Stack, described: &template::Function) -> usize {
     let lanes: usize = stack
         .mappings

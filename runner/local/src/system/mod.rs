@@ -398,8 +398,8 @@ fn lock(directory: &Path) -> Result<File> {
     }
 }
 
-/// Starts the journal. If this fails, the system still runs, but `weir streams explain` cannot report
-/// events of this run.
+/// Starts the journal. If this fails, the system still runs, but `weir streams explain` cannot
+/// report events of this run.
 fn begin_journal(folder: &Path, now_ms: i64) -> Result<Journal> {
     Journal::begin(folder, now_ms).map_err(|error| {
         let fault = fatal!(

@@ -30,8 +30,8 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 /// `weir` measures the waits by the store's clock.
 const RETRY_WAIT_MS: i64 = 60_000;
 
-/// The maximum number of invocations of one schedule that wait for a retry. A schedule that runs once a
-/// minute has at most three waiting invocations.
+/// The maximum number of invocations of one schedule that wait for a retry. A schedule that runs
+/// once a minute has at most three waiting invocations.
 const WAITING_MAX: usize = 16;
 
 /// The running schedules of a template.

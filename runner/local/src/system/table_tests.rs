@@ -1,5 +1,5 @@
-//! Tests of a template's tables and indexes on a store in this process: `weir up` creates them, finds
-//! them on a second start, adds indexes, and refuses changes that are not possible.
+//! Tests of a template's tables and indexes on a store in this process: `weir up` creates them,
+//! finds them on a second start, adds indexes, and refuses changes that are not possible.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveStatus};

@@ -255,7 +255,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the kind of scalar to which a path leads, or a remark if the path leads to no scalar.
+    /// Returns the kind of scalar to which a path leads, or a remark if the path leads to no
+    /// scalar.
     fn expect(&self, path: &[String]) -> Result<Scalar, RemarkText> {
         let names: Vec<&str> = path.iter().map(String::as_str).collect();
         match names.as_slice() {

@@ -29,8 +29,8 @@ pub(super) struct FailureDelivery {
 }
 
 impl Lane {
-    /// Splits the first segment after its leading records that are all above the maximum age, or all
-    /// below it. If these records are above the maximum age, discards them and returns true.
+    /// Splits the first segment after its leading records that are all above the maximum age, or
+    /// all below it. If these records are above the maximum age, discards them and returns true.
     pub(super) fn give_up_aged(&mut self, context: &mut LaneContext<'_, '_>) -> bool {
         let Some(first) = self.segments.front_mut() else { return false };
         let tried = first.failures > 0 || first.not_invoked > 0;

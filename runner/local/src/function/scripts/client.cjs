@@ -1,9 +1,10 @@
 'use strict';
 // Runs a Node handler on the Lambda Runtime API, with the semantics of Lambda's own runtime.
 //
-// `weir up` starts it in the folder of the function's code, with the folders of the layers as arguments:
-// they replace /opt/nodejs. If aws-lambda-ric, AWS's runtime interface client, is installed, aws-lambda-ric
-// runs the handler instead. This client needs only Node, and runs one invocation at a time.
+// `weir up` starts it in the folder of the function's code, with the folders of the layers as
+// arguments: they replace /opt/nodejs. If aws-lambda-ric, AWS's runtime interface client, is
+// installed, aws-lambda-ric runs the handler instead. This client needs only Node, and runs one
+// invocation at a time.
 
 const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');

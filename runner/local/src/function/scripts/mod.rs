@@ -198,7 +198,8 @@ impl Handler<'_> {
         }
     }
 
-    /// Returns the folders of a layer in which the language searches modules, as below `/opt` on Lambda.
+    /// Returns the folders of a layer in which the language searches modules, as below `/opt` on
+    /// Lambda.
     fn module_folders(&self, layer: &Path) -> Vec<PathBuf> {
         let version = &self.script.version;
         let base = packages::base_of_layer(self.script.language, layer);

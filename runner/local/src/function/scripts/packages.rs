@@ -35,8 +35,8 @@ pub(super) struct Packages {
     folder: PathBuf,
 }
 
-/// Returns the file that lists the dependencies of the code in a folder; `None` if there is no such file.
-/// In a layer the file may also be below `python` or `nodejs`.
+/// Returns the file that lists the dependencies of the code in a folder; `None` if there is no such
+/// file. In a layer the file may also be below `python` or `nodejs`.
 pub(super) fn manifest(language: Language, code: &Path, is_layer: bool) -> Option<PathBuf> {
     let base = if is_layer { base_of_layer(language, code) } else { code.to_owned() };
     let folders = if base == code { vec![base] } else { vec![code.to_owned(), base] };
@@ -71,7 +71,8 @@ pub(super) fn base_of_layer(language: Language, layer: &Path) -> PathBuf {
     if base.is_dir() { base } else { layer.to_owned() }
 }
 
-/// Returns whether `sam build` built a folder from the current content of the package list `manifest`.
+/// Returns whether `sam build` built a folder from the current content of the package list
+/// `manifest`.
 pub(super) fn is_of(build: &Path, manifest: &Path) -> bool {
     let Some(name) = manifest.file_name() else { return false };
     let has_packages = name == REQUIREMENTS || build.join("node_modules").is_dir();
@@ -155,8 +156,8 @@ impl Packages {
         self.installed(&install, &parts).await
     }
 
-    /// Removes the folders that no function uses. Ignores failures, because an unused folder only takes disk
-    /// space.
+    /// Removes the folders that no function uses. Ignores failures, because an unused folder only
+    /// takes disk space.
     pub(super) fn keep_only(&self, used: &BTreeSet<PathBuf>) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let path = entry.path();
