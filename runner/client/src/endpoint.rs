@@ -279,7 +279,7 @@ pub async fn ask_clock(endpoint: &str) -> Option<i64> {
 /// A reading of a local store's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
-    /// Milliseconds since 1970.
+    /// The store's time in milliseconds since 1970.
     pub now_ms: i64,
     /// Whether the clock is frozen.
     pub is_frozen: bool,
@@ -299,9 +299,9 @@ pub async fn read_clock(endpoint: &str) -> Option<ClockReading> {
 /// The lead of a local store's clock over this machine's, and the store's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockAdvance {
-    /// Lead in seconds.
+    /// The lead of the store's clock, in seconds.
     pub by: i64,
-    /// Seconds since 1970.
+    /// The store's time in seconds since 1970.
     pub now: i64,
 }
 

@@ -111,7 +111,7 @@ impl From<Failure> for String {
     }
 }
 
-/// Prefixes the text of a failure with the action that failed.
+/// An extension of results that prefixes a failure's text with the action that failed.
 pub trait Context<T> {
     /// Returns the failure with the text "`doing`: text", of the same kind.
     ///

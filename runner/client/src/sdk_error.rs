@@ -98,7 +98,7 @@ where
     }
 }
 
-/// Marks a request that an earlier attempt may have sent.
+/// A mark of a request that an earlier attempt may have sent.
 #[derive(Debug)]
 struct PerhapsSent;
 

@@ -11,9 +11,9 @@ use serde_json::json;
 
 use super::*;
 
-/// Minimum time between two reads of a shard.
+/// Minimum time between two reads of a shard, in milliseconds.
 const READ_MS: u64 = 50;
-/// Maximum duration of a read.
+/// Maximum duration of a read, in milliseconds.
 const READ_TAKES_MS: u64 = 30;
 /// The maximum time in milliseconds until an announced record is read. A running read may have seen
 /// the shard before the record arrived. The next read begins after the minimum time between reads,

@@ -44,7 +44,7 @@ pub enum Input {
     },
     /// The store reports that the stream does not exist.
     StreamMissing {
-        /// The store's message.
+        /// The error message of the store.
         reason: String,
     },
     /// Records may have arrived in any shard of the stream.
@@ -115,13 +115,13 @@ pub enum ReadFailure {
     IteratorExpired,
     /// The records at the position are older than the stream's retention of 24 hours.
     Trimmed {
-        /// The stream's message.
+        /// The error message of the stream.
         reason: String,
     },
     /// The shard or its stream does not exist. It may not exist yet, may be deleted, or may be
     /// invisible to these credentials.
     ShardGone {
-        /// The stream's message.
+        /// The error message of the stream.
         reason: String,
     },
     /// A temporary failure: a throttled call, an unreachable stream, or an error of the stream.
@@ -140,7 +140,7 @@ pub enum InvokeOutcome {
     FunctionError {
         /// The value of `X-Amz-Function-Error`: `Unhandled` or `Handled`.
         kind: String,
-        /// An error message for people.
+        /// The error message, for people.
         message: String,
         /// The function's error as JSON text; empty if there is none.
         payload: bytes::Bytes,
@@ -172,7 +172,7 @@ pub enum Command {
     Read {
         /// The shard to read.
         shard: ShardId,
-        /// The start position.
+        /// The position at which the read starts.
         from: ReadFrom,
     },
     /// Invoke the function; reply with `Invoked`. Each lane of a shard has at most one attempt in
@@ -284,7 +284,7 @@ pub enum Event {
         last: SequenceNumber,
         /// The number of discarded records.
         count: usize,
-        /// The reason why they were discarded.
+        /// The reason why the records were discarded.
         condition: Condition,
         /// The key of the stored failure record. `None` if there is no destination, or if the
         /// destination was unreachable until the records expired.
@@ -294,7 +294,7 @@ pub enum Event {
     WindowEnded {
         /// The id of the shard.
         shard: ShardId,
-        /// The window.
+        /// The tumbling window.
         window: Window,
     },
     /// The last invocation of a window failed until its retries were exhausted or its maximum age
@@ -302,7 +302,7 @@ pub enum Event {
     WindowDiscarded {
         /// The id of the shard.
         shard: ShardId,
-        /// The window.
+        /// The tumbling window.
         window: Window,
     },
     /// The failure destination is unreachable. The shard waits until it is reachable.
@@ -331,7 +331,7 @@ pub enum Event {
         shard: ShardId,
         /// The last record that was read or is done; `None` if there is no such record.
         after: Option<SequenceNumber>,
-        /// The stream's message.
+        /// The error message of the stream.
         reason: String,
     },
     /// A new shard was found.

@@ -18,7 +18,7 @@ use super::id::ShardId;
 use super::record::{self, Delivery};
 use super::settings::Settings;
 
-/// The reason why records were discarded.
+/// The reason why records were discarded, as `condition` in failure records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// The number of failed attempts exceeds `MaximumRetryAttempts`.

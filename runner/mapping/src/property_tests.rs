@@ -90,7 +90,7 @@ struct RecordTruth {
 struct ShardTruth {
     parent: Option<ShardId>,
     records: Vec<RecordTruth>,
-    /// The iterator's position.
+    /// The position of the shard's iterator in its records.
     iterator: usize,
     /// Records that the function has processed or the mapping has discarded.
     finished: BTreeSet<SequenceNumber>,

@@ -18,9 +18,9 @@ pub(super) struct Pending {
 /// The limits of one batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchLimits {
-    /// Maximum number of records.
+    /// Maximum number of records in the batch.
     pub(super) records: usize,
-    /// Maximum bytes of the event.
+    /// Maximum size of the event in bytes.
     pub(super) event_bytes: usize,
     /// The batch contains only records created before this second; `None` for no limit. Records
     /// without a creation time are always allowed.

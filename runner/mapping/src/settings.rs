@@ -99,7 +99,7 @@ pub struct Settings {
     pub clock_margin_ms: i64,
     /// The polling and retry intervals of this runner.
     pub pace: Pace,
-    /// Injected faults.
+    /// The injected faults.
     pub faults: Faults,
 }
 
@@ -142,7 +142,7 @@ pub struct Faults {
 pub struct InvalidSetting {
     /// The setting's name in the Lambda API.
     pub name: &'static str,
-    /// A description of the problem.
+    /// A description of the problem with the value.
     pub problem: String,
     /// The value to write instead.
     pub remedy: String,

@@ -95,7 +95,7 @@ struct Missing {
     /// The number of listings that had been requested when a read last reported the shard as
     /// missing.
     listings: u64,
-    /// The stream's message.
+    /// The error message of the stream.
     reason: String,
 }
 

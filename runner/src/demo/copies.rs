@@ -27,7 +27,7 @@ const LAG_MAX: Duration = Duration::from_secs(40);
 /// The function that writes the copies.
 const FUNCTION: &str = "FanOutFunction";
 
-/// The numbers for the report.
+/// The results of this part of the demonstration.
 pub(crate) struct Outcome {
     pub(crate) lines: u64,
     pub(crate) products: u64,

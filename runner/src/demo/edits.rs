@@ -25,7 +25,7 @@ const LAG_MAX: Duration = Duration::from_secs(60);
 /// The function that writes the versions.
 const FUNCTION: &str = "VersionsFunction";
 
-/// The numbers for the report.
+/// The results of this part of the demonstration.
 pub(crate) struct Outcome {
     pub(crate) edits: u64,
     pub(crate) films: u64,

@@ -30,7 +30,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(90);
 /// The function that writes the archive.
 const FUNCTION: &str = "ArchiveFunction";
 
-/// The numbers for the report.
+/// The results of this part of the demonstration.
 pub(crate) struct Outcome {
     pub(crate) films: u64,
     pub(crate) deleted_by_hand: usize,

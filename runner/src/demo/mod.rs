@@ -46,7 +46,7 @@ pub struct DemoArguments {
     /// Number of orders to migrate while they are written to
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub orders: u64,
-    /// Data folder of the demonstration; emptied first
+    /// Data folder of the demonstration; `weir demo` empties it first
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/demo")]
     pub directory: PathBuf,
 }
@@ -138,7 +138,7 @@ pub async fn run(
 /// The duration of each step, in order.
 type Times = Vec<(&'static str, Duration)>;
 
-/// The numbers for each part's report.
+/// The results of all parts of the demonstration.
 struct Outcome {
     votes: votes::Outcome,
     films: films::Outcome,

@@ -42,7 +42,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// The number of customers.
 const CUSTOMERS: u64 = 50;
 
-/// The numbers for the report.
+/// The results of this part of the demonstration.
 pub(crate) struct Outcome {
     pub(crate) orders: u64,
     pub(crate) changes: u64,

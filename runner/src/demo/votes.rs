@@ -23,7 +23,7 @@ const LAG_MAX: Duration = Duration::from_secs(20);
 /// The function that writes the totals.
 const FUNCTION: &str = "CountersFunction";
 
-/// The numbers for the report.
+/// The results of this part of the demonstration.
 pub(crate) struct Outcome {
     pub(crate) votes: u64,
     pub(crate) counters: usize,

@@ -48,7 +48,7 @@ pub(crate) struct Host {
     clock: Arc<StoreClock>,
 }
 
-/// A running mapping of a table.
+/// A running mapping that reads a table's stream.
 struct FollowingMapping {
     table: String,
     shutdown: watch::Sender<bool>,

@@ -34,7 +34,7 @@ pub struct LogsArguments {
     /// Show new lines as they are written, until Ctrl-C
     #[arg(long)]
     pub follow: bool,
-    /// Show the lines of this request id only
+    /// Show only the lines of this request id
     #[arg(long, value_name = "ID")]
     pub request: Option<String>,
     /// The data folder of `weir up` [default: the folder of the running `weir up`, or .weir/up]

@@ -137,7 +137,7 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Rotates like the writer.
+    /// Rotates the log as its writer does.
     fn rotate(path: &Path) {
         fs::rename(path, path.with_extension("log.1")).unwrap();
         append(path, "");

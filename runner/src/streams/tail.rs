@@ -31,10 +31,10 @@ const ROUNDS_PER_LISTING: u32 = 20;
 pub struct TailArguments {
     /// The table
     pub table: String,
-    /// Only records that match this Lambda filter pattern
+    /// Show only records that match this Lambda filter pattern
     #[arg(long, value_name = "PATTERN")]
     pub filter: Option<String>,
-    /// Start position
+    /// The position at which reading starts
     #[arg(long, value_enum, default_value_t = From::Latest)]
     pub from: From,
     /// Start at the first record since this time: 14:05 (UTC), 10m, 2026-11-28T14:05:00Z

@@ -50,7 +50,7 @@ pub struct UpArguments {
     /// Let the console change tables with --store aws; with the local store, it is always allowed
     #[arg(long)]
     pub allow_writes: bool,
-    /// Data folder
+    /// Folder for the data of the store, the functions and the mappings
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/up")]
     pub directory: PathBuf,
     /// Deliver each successful batch a second time, as Lambda may do
@@ -202,7 +202,7 @@ pub enum StoreChoice {
 /// The template to run: its file and its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Template<'a> {
-    /// The file.
+    /// The path of the template.
     pub path: &'a Path,
     /// The folder of the file.
     pub folder: &'a Path,

@@ -53,7 +53,7 @@ pub struct NotRun {
     pub reason: String,
     /// True if the template accepts the warning about this function, mapping or schedule.
     pub accepted: bool,
-    /// The location in the template.
+    /// The location of the function, mapping or schedule in the template.
     pub at: Span,
 }
 
@@ -156,7 +156,7 @@ pub struct Table {
 pub struct Index {
     /// The index's name, unique in the table.
     pub name: String,
-    /// Global or local.
+    /// The kind of the index: global or local.
     pub kind: IndexKind,
     /// The HASH attributes, 1 to 4. A local index has one: the table's partition key.
     pub partition_keys: Vec<String>,

@@ -14,7 +14,7 @@ use client::endpoint;
 
 /// A store in its own temporary folder, which is removed when this value is dropped.
 pub struct TestStore {
-    /// The endpoint.
+    /// The store's endpoint.
     pub url: String,
     /// A client for the endpoint.
     pub client: Client,

@@ -40,7 +40,7 @@ pub enum Wanted<'a> {
 /// A question about a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// The record.
+    /// The record to explain.
     pub wanted: Wanted<'a>,
     /// The table to which the record belongs, if it is known.
     pub table: Option<&'a str>,
@@ -180,11 +180,11 @@ const NEWEST_SEGMENTS: usize = 2;
 /// A record that was read from a stream, with its table and shard.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The table.
+    /// The name of the table.
     pub table: String,
     /// The shard.
     pub shard: String,
-    /// The record.
+    /// The record to explain.
     pub record: Record,
 }
 

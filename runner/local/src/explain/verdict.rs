@@ -15,7 +15,7 @@ use mapping::{FilterCriteria, ItemValues, SequenceNumber};
 
 /// The verdict of one mapping about the record.
 pub struct Verdict {
-    /// The mapping.
+    /// The name of the mapping.
     pub mapping: String,
     /// The function's name.
     pub function: String,
@@ -25,7 +25,7 @@ pub struct Verdict {
     pub detail: String,
     /// The attempts with the record or with a part of its batch.
     pub attempts: Vec<Attempt>,
-    /// The argument of a redrive, if the record was discarded into a failure object.
+    /// The argument of `weir streams redrive`, if the discarded record is in a failure object.
     pub failure_object: Option<String>,
     /// For each pattern, why the filter rejects the record.
     pub filter: Vec<String>,
@@ -78,7 +78,7 @@ impl Verdict {
 pub(super) struct Surroundings<'a> {
     pub(super) found: Option<&'a Found>,
     pub(super) status: Option<&'a Value>,
-    /// The data folder.
+    /// The data folder of `weir up`.
     pub(super) directory: &'a Path,
     pub(super) redrives: &'a [Redrive],
     /// The record's shard, if the journal names it.
@@ -284,9 +284,9 @@ fn redriven(redrives: &[Redrive], facts: &MappingFacts, sequence: &str) -> Optio
 
 /// The place where discarded records are stored.
 struct DiscardLocation {
-    /// The description for users.
+    /// The description of the location, for users.
     place: String,
-    /// The argument of `weir streams redrive`, if known.
+    /// The argument of `weir streams redrive`; `None` if it is unknown.
     object: Option<String>,
 }
 

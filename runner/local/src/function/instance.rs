@@ -97,7 +97,7 @@ pub(super) struct Instance {
     number: u64,
     pid: u32,
     started: Instant,
-    /// The keys with which the process was started.
+    /// The AWS keys with which the process was started.
     keys: Credentials,
     /// The build from which the process was started.
     build: Option<Build>,

@@ -31,7 +31,7 @@ const TAIL_PAUSE: Duration = Duration::from_millis(30);
 /// The number of bytes at the end of a log file in which the lines of the last invocation are searched.
 const TAIL_SEARCH_BYTES: usize = 1_024 * 1_024;
 
-/// Appends lines to a file of bounded size.
+/// A log file of bounded size, to which lines are appended.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,

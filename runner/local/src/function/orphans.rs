@@ -76,7 +76,7 @@ impl Orphans {
         }
     }
 
-    /// Records that a group has ended.
+    /// Records that a process group has ended.
     pub(super) fn ended(&self, group: u32) {
         let mut state = self.state();
         if state.live.remove(&group) {
@@ -130,7 +130,7 @@ mod tests {
     /// killed.
     const HOLDS: &str = "WEIR_TEST_HOLDS_PROCESSES";
 
-    /// Starts a long-running process in its own group.
+    /// Starts a long-running process in its own process group.
     fn lasting() -> process::Child {
         process::Command::new("sleep").arg("600").process_group(0).spawn().unwrap()
     }

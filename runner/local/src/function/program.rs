@@ -19,7 +19,7 @@ pub(super) const LOOKS_MAX: u32 = 15;
 /// The files that are watched.
 #[derive(Clone, Debug)]
 pub(super) enum Program {
-    /// A file.
+    /// One executable file.
     File(PathBuf),
     /// The source files below these folders.
     Sources(Vec<PathBuf>),

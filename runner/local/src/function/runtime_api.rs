@@ -27,7 +27,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{InvokeOutcome, RESPONSE_BYTES_MAX, outcome};
 
-/// An invocation for an instance.
+/// An invocation, with the channels that report its receipt and its response.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) request_id: String,
@@ -37,7 +37,7 @@ pub(super) struct Delivery {
     pub(super) payload: Bytes,
     /// Notified when the instance receives the invocation.
     pub(super) received: oneshot::Sender<()>,
-    /// Receives the response of the instance.
+    /// The channel for the response of the instance.
     pub(super) reply: oneshot::Sender<InvokeOutcome>,
 }
 

@@ -26,7 +26,7 @@ const ASK_MAX: Duration = Duration::from_secs(30);
 /// because invocations wait for the source.
 const ASK_MAX_WHILE_GOOD: Duration = Duration::from_secs(5);
 
-/// The keys of one function.
+/// The AWS keys of one function, and their renewal.
 #[derive(Debug)]
 pub(super) struct Signing {
     source: Option<SharedCredentialsProvider>,

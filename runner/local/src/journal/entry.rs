@@ -76,7 +76,7 @@ fn as_before() -> bool {
 pub enum Entry {
     /// A run started. The line is repeated at the beginning of each segment.
     Run {
-        /// [`FORMAT`].
+        /// The version of the journal's format: [`FORMAT`].
         format: u32,
         /// The store's time of the event.
         at_ms: i64,
@@ -127,7 +127,7 @@ pub enum Entry {
         shard: String,
         /// The store's time of the event.
         at_ms: i64,
-        /// The first of these records.
+        /// The sequence number of the first of these records.
         first: String,
         /// The last of these records. Records between them may have matched.
         last: String,
@@ -142,13 +142,13 @@ pub enum Entry {
         shard: String,
         /// The store's time of the event.
         at_ms: i64,
-        /// The monotonic time, for durations.
+        /// The monotonic time in milliseconds, for durations.
         tick_ms: u64,
         /// The number of the delivery attempt, unique within the run.
         batch: u64,
         /// The number of attempts for these records so far, including this one.
         attempt: u32,
-        /// The records.
+        /// The records of the attempt.
         records: Vec<RecordName>,
         /// The request id in the function's log; missing in older journals.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,18 +158,18 @@ pub enum Entry {
     Succeeded {
         /// The mapping's name.
         mapping: String,
-        /// The monotonic time, for durations.
+        /// The monotonic time in milliseconds, for durations.
         tick_ms: u64,
-        /// The number of the attempt.
+        /// The number of the delivery attempt, as in [`Entry::Invoked`].
         batch: u64,
     },
     /// An attempt failed completely or partly.
     Failed {
         /// The mapping's name.
         mapping: String,
-        /// The monotonic time, for durations.
+        /// The monotonic time in milliseconds, for durations.
         tick_ms: u64,
-        /// The number of the attempt.
+        /// The number of the delivery attempt, as in [`Entry::Invoked`].
         batch: u64,
         /// The number of records at the start of the batch that the function processed.
         done: usize,
@@ -184,11 +184,11 @@ pub enum Entry {
         shard: String,
         /// The store's time of the event.
         at_ms: i64,
-        /// The first record.
+        /// The sequence number of the first record.
         first: String,
-        /// The last record.
+        /// The sequence number of the last record.
         last: String,
-        /// The number of records.
+        /// The number of discarded records.
         count: usize,
         /// `RetryAttemptsExhausted` or `RecordAgeExceeded`.
         condition: String,

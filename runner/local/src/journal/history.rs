@@ -25,9 +25,9 @@ pub struct History {
 /// A shard in which a mapping has lost records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardLoss {
-    /// The mapping.
+    /// The mapping's name.
     pub mapping: String,
-    /// The shard.
+    /// The shard's id.
     pub shard: String,
     /// The store's time when the loss was first detected.
     pub at_ms: i64,
@@ -81,7 +81,7 @@ pub struct MappingFacts {
 /// The reason why the filter rejected the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilterRejection {
-    /// One sentence for each pattern.
+    /// For each pattern, one sentence that explains the rejection.
     Reasons(Vec<String>),
     /// The record is in a range of rejected records that the journal does not name individually.
     InRange {
@@ -95,7 +95,7 @@ pub enum FilterRejection {
 /// An attempt to deliver a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The run.
+    /// The number of the run of `weir up`.
     pub run: u64,
     /// The number of the attempt, unique within the run.
     pub batch: u64,
@@ -104,7 +104,7 @@ pub struct Attempt {
     /// The store's time of the attempt.
     pub at_ms: i64,
     tick_ms: u64,
-    /// The sequence numbers of its records.
+    /// The sequence numbers of the attempt's records.
     pub records: Vec<String>,
     /// The position of the requested record, if it is in this attempt.
     pub place: Option<usize>,
@@ -119,12 +119,12 @@ pub struct Attempt {
 pub enum End {
     /// All records succeeded.
     Succeeded {
-        /// The duration.
+        /// The duration of the attempt in milliseconds.
         took_ms: u64,
     },
     /// Some records failed.
     Failed {
-        /// The duration.
+        /// The duration of the attempt in milliseconds.
         took_ms: u64,
         /// The number of records at the start of the batch that succeeded.
         done: usize,

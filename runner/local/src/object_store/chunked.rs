@@ -22,7 +22,7 @@ const HEAD_BYTES_MAX: usize = 1_024;
 /// The maximum size of the data after the last chunk. A checksum and a signature need 200 bytes.
 const TRAILER_BYTES_MAX: usize = 16 * 1_024;
 
-/// The reason why a content could not be decoded.
+/// The reason why the content of a request could not be decoded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("the content ends in the middle of a chunk")]

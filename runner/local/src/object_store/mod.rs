@@ -100,7 +100,7 @@ pub enum Error {
     /// The content is larger than the maximum of one request.
     #[error("the content is larger than {limit} bytes; use a multipart upload")]
     EntityTooLarge {
-        /// The maximum size of a content in bytes.
+        /// The maximum size of one request's content in bytes.
         limit: u64,
     },
     /// The multipart upload does not exist, or was completed or aborted.
@@ -130,7 +130,7 @@ pub enum Error {
     /// A file operation failed.
     #[error("cannot {action} file=`{path}`: {source}")]
     Disk {
-        /// The operation.
+        /// The name of the file operation.
         action: &'static str,
         /// The file.
         path: PathBuf,

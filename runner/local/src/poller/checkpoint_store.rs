@@ -50,9 +50,9 @@ pub enum CheckpointError {
     /// A file operation failed.
     #[error("cannot {action} the checkpoint file `{}`: {source}; make the folder writable and try again", path.display())]
     Io {
-        /// The operation.
+        /// The action that failed, such as `read` or `write`.
         action: &'static str,
-        /// The file or folder.
+        /// The checkpoint file.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -66,7 +66,7 @@ pub enum CheckpointError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The problem.
+        /// The reason why the file is damaged.
         reason: String,
     },
     /// The file was written by a later version.
@@ -132,7 +132,7 @@ impl CheckpointStore {
         Self { folder: folder.into() }
     }
 
-    /// Returns the file of a mapping on the stream in its settings.
+    /// Returns the path of the checkpoint file of a mapping for the stream in its settings.
     #[must_use]
     pub fn path(&self, settings: &Settings) -> PathBuf {
         let file = format!("{}.json", file_name(settings.stream_label()));

@@ -48,7 +48,7 @@ pub struct Poller<I, D, C> {
     pub settings: Settings,
     /// The client of the Streams API, with any endpoint.
     pub streams: Client,
-    /// The function.
+    /// The function that the mapping invokes.
     pub invoker: I,
     /// The store of the mapping's checkpoints.
     pub checkpoints: CheckpointStore,
@@ -56,9 +56,9 @@ pub struct Poller<I, D, C> {
     pub failures: D,
     /// The store's time, in milliseconds since 1970. It may be frozen or jump.
     pub clock: C,
-    /// The observer.
+    /// The observer of the mapping's status and events.
     pub observer: Observer,
-    /// The deliberate faults, for tests.
+    /// The injected faults; `None` without `--chaos`.
     pub chaos: Option<Arc<MappingChaos>>,
     /// Notifies about new records; `None` if the store has no notifications.
     pub arrivals: Option<Arrivals>,
@@ -98,7 +98,7 @@ pub enum RunError {
         /// The error of the Streams API.
         reason: String,
     },
-    /// A defect of this program.
+    /// A task has crashed, which is a defect of this program.
     #[error("a task of the poller has failed: {0}; report this as a defect")]
     Task(String),
 }
@@ -136,7 +136,7 @@ async fn load(store: CheckpointStore, settings: Settings) -> Result<Option<Check
     Ok(loaded.map_err(|error| RunError::Task(error.to_string()))??)
 }
 
-/// The result of a task.
+/// The result of a task that the mapping's loop has started.
 enum TaskResult {
     Described(Result<Listing, DescribeFailure>),
     Read(ShardId, Result<Page, ReadFailure>),

@@ -18,7 +18,7 @@ use mapping::{ReadFailure, ReadFrom, ShardDescription, ShardId};
 /// day.
 const DESCRIBE_PAGES_MAX: usize = 100;
 
-/// One stream.
+/// The stream that a mapping reads, and its client.
 #[derive(Debug, Clone)]
 pub(super) struct Stream {
     pub(super) client: Client,
@@ -39,7 +39,7 @@ pub(super) enum DescribeFailure {
     Missing(String),
     /// The mapping can never use this stream, so it must not retry.
     Beyond(String),
-    /// A temporary error.
+    /// A temporary error, after which the mapping retries.
     Unavailable(String),
 }
 

@@ -57,9 +57,9 @@ pub struct Batch<'b> {
     pub shard: &'b str,
     /// The time when the batch was discarded, in milliseconds since 1970.
     pub at_ms: i64,
-    /// The first record.
+    /// The sequence number of the first record.
     pub first: &'b str,
-    /// The last record.
+    /// The sequence number of the last record.
     pub last: &'b str,
 }
 

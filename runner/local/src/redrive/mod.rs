@@ -41,20 +41,20 @@ struct Records {
 /// The result of a redrive of one failure object.
 #[derive(Clone, Debug)]
 pub struct Redriven {
-    /// The function.
+    /// The name of the function.
     pub function: String,
-    /// The number of records of the object.
+    /// The number of records of the failure object.
     pub records: usize,
-    /// The first of these records.
+    /// The sequence number of the first of these records.
     pub first: Option<String>,
-    /// The last of these records.
+    /// The sequence number of the last of these records.
     pub last: Option<String>,
     /// The number of records at the beginning that the function processed; `None` if it was not invoked.
     pub done: Option<usize>,
     /// The reason why the response of the function is invalid; `None` if it is valid. The reason is
     /// empty if the function itself failed.
     pub fault: Option<String>,
-    /// The first record to retry.
+    /// The sequence number of the first record to retry.
     pub retry: Option<String>,
     /// The response of the function; empty if it was not invoked.
     pub answer: Bytes,
@@ -90,7 +90,7 @@ pub enum RedriveError {
     /// The records no longer exist, so no retry can help.
     #[error("refused: `{object}`: {reason}, and the object has no payload")]
     Gone {
-        /// The object.
+        /// The name of the failure object.
         object: String,
         /// The reason why the records no longer exist.
         reason: String,

@@ -22,7 +22,7 @@ use mapping::{Phase, ShardStatus, UnknownName};
 use template::Absent;
 use template::diagnostic::similar;
 
-/// The interval at which `weir up` writes the file.
+/// The interval at which `weir up` writes the status file.
 pub const PERIOD: Duration = Duration::from_millis(500);
 /// The time in milliseconds for which a shard counts as caught up after a read reached its end. If
 /// no later read succeeds within this time, reads are probably blocked. An idle shard on AWS is

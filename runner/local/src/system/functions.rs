@@ -64,7 +64,7 @@ pub fn built(stack: &Stack, template_folder: &Path) -> BTreeMap<String, PathBuf>
 
 /// The program of a function.
 pub(crate) enum Program {
-    /// A binary.
+    /// A binary, by its path.
     Binary(PathBuf),
     /// A handler in Python or Node.
     Script(Launch),

@@ -53,7 +53,7 @@ pub(crate) struct Surroundings<'a> {
     /// The data folder. Messages to queues and topics are files in its folder `destinations/`.
     pub(crate) data_folder: &'a Path,
     pub(crate) duplicate_deliveries: bool,
-    /// The deliberate faults, for tests.
+    /// The injected faults; `None` without `--chaos`.
     pub(crate) chaos: Option<&'a Arc<Chaos>>,
 }
 

@@ -50,7 +50,7 @@ const PLACES_SHOWN: usize = 2;
 /// The options for running a template.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The data folder.
+    /// The data folder of `weir up`.
     pub directory: PathBuf,
     /// The port of the store; 0 picks a free port.
     pub store_port: u16,
@@ -72,7 +72,7 @@ pub struct Options {
     pub allow_list: AllowList,
 }
 
-/// A running template.
+/// A running template: its store, endpoints, functions, mappings and schedules.
 pub struct System {
     stack: Stack,
     store: Option<Local>,

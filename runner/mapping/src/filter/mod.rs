@@ -82,9 +82,9 @@ pub struct InvalidFilter {
     /// The names on the path to the fault, joined by dots; empty if the fault concerns the entire
     /// pattern.
     pub path: String,
-    /// A description of the fault.
+    /// A description of the mistake in the pattern.
     pub problem: String,
-    /// The text to write instead.
+    /// The correction: the text to write instead.
     pub remedy: String,
 }
 

@@ -20,7 +20,7 @@ use super::rule::{Literal, Rule};
 const EVENT_NAMES: &[&str] = &["INSERT", "MODIFY", "REMOVE"];
 const VIEW_TYPES: &[&str] = &["KEYS_ONLY", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OLD_IMAGES"];
 
-/// The known form of a stream's records.
+/// The known structure of a stream's records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordShape {
     /// The table's key attributes with their types `S`, `N` or `B`; `None` if unknown.
@@ -58,7 +58,7 @@ pub struct Remark {
     pub marked: String,
     /// A description of the fault, and its reason.
     pub problem: String,
-    /// The text to write instead.
+    /// The correction: the text to write instead.
     pub remedy: String,
 }
 

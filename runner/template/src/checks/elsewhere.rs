@@ -7,8 +7,8 @@ use crate::{
     not_emulated::NotEmulated,
 };
 
-/// The behaviour on this machine instead of a resource. The first entry whose prefix matches the
-/// resource's type applies.
+/// Prefixes of resource types that are not emulated, and the behaviour on this machine instead. The
+/// first entry whose prefix matches a resource's type applies.
 const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::ApiGateway", "no HTTP endpoint is opened"),
     ("AWS::CloudFormation::Stack", "the resources of the nested template are not created"),

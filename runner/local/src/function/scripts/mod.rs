@@ -46,7 +46,7 @@ pub enum Error {
         manifest: PathBuf,
         /// The last lines of the installer's output, or the reason why the installer did not start.
         reason: String,
-        /// The command of the installer.
+        /// The command line of the installer.
         command: String,
     },
     /// A file below the data folder could not be written.
