@@ -24,7 +24,7 @@ const BY_TYPE: &[(&str, &str)] = &[
         "AWS::Lambda::Function",
         "the function is not run; only an AWS::Serverless::Function with a CodeUri is built and run",
     ),
-    ("AWS::Lambda::LayerVersion", "functions in Python and Node read its folder"),
+    ("AWS::Lambda::LayerVersion", "functions in Python and Node read the layer's folder"),
     ("AWS::Lambda::Permission", "permissions are not checked"),
     ("AWS::Lambda::Version", "the function has only the version that was built"),
     ("AWS::Logs::", "logs are written on this machine"),
@@ -41,7 +41,7 @@ const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::Serverless::Api", "no HTTP endpoint is opened"),
     ("AWS::Serverless::Application", "the resources of the nested template are not created"),
     ("AWS::Serverless::HttpApi", "no HTTP endpoint is opened"),
-    ("AWS::Serverless::LayerVersion", "functions in Python and Node read its folder"),
+    ("AWS::Serverless::LayerVersion", "functions in Python and Node read the layer's folder"),
     ("AWS::Serverless::StateMachine", "the state machine is not run"),
 ];
 

@@ -470,7 +470,7 @@ impl<'t> Resolver<'t> {
                 self.findings.error(
                     index_at,
                     format!("the list has no element `{index}`, only {count} elements"),
-                    "count from 0",
+                    "list indexes are counted from 0",
                 );
                 None
             }

@@ -257,7 +257,7 @@ impl<'input> Builder<'_, '_, 'input> {
                     self.findings.error(
                         at,
                         "this alias is within its own anchor",
-                        "write the value itself",
+                        "replace the alias with the value",
                     );
                     return None;
                 };
