@@ -68,7 +68,10 @@ pub(super) fn rows(
     let name = input.name();
     let columns = columns(input, form)?;
     if let Some(unknown) = declared.keys().find(|column| !columns.contains(column)) {
-        return Err(fatal!("`{name}` has no column `{unknown}`; columns are {}", columns.join(", ")));
+        return Err(fatal!(
+            "`{name}` has no column `{unknown}`; columns are {}",
+            columns.join(", ")
+        ));
     }
     let (file, bytes, separator) = (input.open()?, input.bytes()?, separator(input, form)?);
     if separator != b',' && form.separator.is_none() {

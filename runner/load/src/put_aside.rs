@@ -120,7 +120,10 @@ fn open(path: &Path) -> Result<(PathBuf, File)> {
             Err(error) => return Err(error),
         }
     }
-    Err(Error::new(ErrorKind::AlreadyExists, "concurrent loads use all possible names of this file"))
+    Err(Error::new(
+        ErrorKind::AlreadyExists,
+        "concurrent loads use all possible names of this file",
+    ))
 }
 
 /// Returns true if this path still names the open file.

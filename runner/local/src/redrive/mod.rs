@@ -383,7 +383,7 @@ mod tests {
         let filter = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
         let batch = ["10", "14"].map(str::to_owned);
         let gone = ["10", "14", "18"].map(str::to_owned);
-        let more = "the stream has 3 records between the batch's first and last record, but the batch had 2; the journal no longer lists them";
+        let more = "the stream has 3 records between the batch's first and last record, but the batch had 2; the journal no longer has the list of the batch's records";
         let cases = [
             (Some(&batch[..]), 2, Ok("10 14")),
             (Some(&gone[..]), 3, Err(GONE)),
