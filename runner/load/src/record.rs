@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(earlier(), first);
         assert_eq!(first.check_after(&earlier()), Ok(()));
         let refused = record("b-1").check_after(&earlier()).unwrap_err().to_string();
-        assert!(refused.contains("was changed after a load"), "{refused}");
+        assert!(refused.contains("was changed after its load"), "{refused}");
         let fewer =
             Record { how: CountSettings { slots: 5, ..first.how.clone() }, ..first.clone() };
         let refused = fewer.check_after(&earlier()).unwrap_err().to_string();

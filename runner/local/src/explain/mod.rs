@@ -278,7 +278,7 @@ impl NotFound {
 /// Returns the reason why no stream was read.
 fn not_asked(is_running: bool) -> &'static str {
     if is_running {
-        "the `weir up` here uses AWS, but its endpoint is unknown, so no stream was searched: name it with --endpoint"
+        "the endpoint of the running `weir up` is unknown, so no stream was searched: name the store with --endpoint"
     } else {
         "no `weir up` runs on this data folder, so no stream was searched"
     }

@@ -354,7 +354,7 @@ fn a_discarded_record_waits_for_its_destination() {
     let again = explain(&format!("{failed}\ninvoked 2 2 41"), "41");
     assert!(again.contains("no attempt has succeeded yet"), "{again}");
     let kept = explain(&format!("{failed}\ngave-up 41 41 aws/lambda/x"), "41");
-    assert!(kept.contains("discarded      RetryAttemptsExhausted, kept in"), "{kept}");
+    assert!(kept.contains("discarded      RetryAttemptsExhausted, stored in"), "{kept}");
 }
 
 /// Goal: an attempt whose outcome the journal lacks is reported as running, as cut off by a kill, or as
