@@ -260,7 +260,7 @@ impl<'r, 't> Properties<'r, 't> {
         });
     }
 
-    /// Reports every property that was not read as not emulated, misspelt or unknown.
+    /// Reports every property that no caller has read: as not emulated, as misspelt, or as unknown.
     pub(crate) fn finish(&self, catalogue: Catalogue) {
         let asked = self.read_names.borrow();
         let known = || asked.iter().copied().chain(catalogue.iter().map(|(property, _)| *property));
