@@ -26,7 +26,8 @@ pub struct CheckArguments {
     /// Exit with 3 when there are warnings
     #[arg(long)]
     pub deny_warnings: bool,
-    /// Show each setting that is not emulated on this machine, its line, and the local behavior instead
+    /// Show each setting that is not emulated on this machine, its line, and what `weir up` does
+    /// instead
     #[arg(long)]
     pub verbose: bool,
 }
@@ -50,7 +51,7 @@ pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diag
                 show(&format!("{found}\n\n"));
             }
             if more > 0 {
-                show(&format!("and {more} more\n\n"));
+                show(&format!("findings not shown: {more}\n\n"));
             }
             if let Some(stack) = stack {
                 show_not_emulated(stack, arguments.verbose);
@@ -88,7 +89,7 @@ fn show_not_emulated(stack: &Stack, verbose: bool) {
             show(&format!("{line}\n"));
         }
         say(
-            "`weir check --verbose` shows the line of each of these settings, and the local behavior instead",
+            "`weir check --verbose` shows the line of each of these settings, and what `weir up` does instead",
         );
     }
 }

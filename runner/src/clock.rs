@@ -27,7 +27,7 @@ const ADVANCE_MAX: Duration = Duration::from_secs(366 * DAY_SECONDS);
     after_help = "Examples:\n  weir clock show\n  weir clock advance 26h\n  weir clock freeze && weir clock advance 90m && weir clock resume\n\nThe clock never runs backwards: an advance persists across restarts of `weir up`. A freeze ends when `weir up` stops; after a restart, time continues from the frozen time"
 )]
 pub struct ClockArguments {
-    /// The change
+    /// The change of the clock
     #[command(subcommand)]
     pub change: ClockChange,
     /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
@@ -40,7 +40,7 @@ pub struct ClockArguments {
 pub enum ClockChange {
     /// Show the store's time
     Show,
-    /// Stop time
+    /// Stop the store's clock
     Freeze,
     /// Advance the clock permanently; TTL, shard rotation and retention follow
     #[command(

@@ -207,7 +207,7 @@ pub(crate) fn verb_of(matches: &clap::ArgMatches) -> String {
     words.join(" ")
 }
 
-/// Validates combinations of flags, and the environment.
+/// Validates combinations of flags, and the environment variables that `weir` reads.
 fn check_together(line: &CommandLine) -> Result<()> {
     keys::check_environment()?;
     match &line.verb {

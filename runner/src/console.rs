@@ -112,8 +112,9 @@ pub async fn run(arguments: &ConsoleArguments) -> Result<Exit> {
         allow_writes: arguments.allow_writes,
         endpoint,
     };
-    let bound =
-        take_port(arguments.port).await.map_err(|error| fatal!("{error}; the flag is --port"))?;
+    let bound = take_port(arguments.port)
+        .await
+        .map_err(|error| fatal!("{error}; choose a port with --port"))?;
     let store = place.endpoint.clone();
     let context = Context::new(place).map_err(Failure::fatal)?;
     let settings = Settings { bound, hosts: Vec::new(), context };

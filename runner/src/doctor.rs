@@ -102,7 +102,7 @@ fn builds(stack: &Stack, template_folder: &Path) -> bool {
     wanted(stack, template_folder).values().any(Wanted::has_source)
 }
 
-/// Checks a program that builds need. If it is missing, this is a failure only if `is_needed`.
+/// Checks that a build tool can be started. A missing tool fails the check only if `is_needed`.
 fn tool(what: &'static str, program: &str, is_needed: bool) -> Check {
     let fix = "install Rust 1.95 or later: https://rustup.rs";
     let answer = Command::new(program).arg("--version").output();
@@ -165,7 +165,7 @@ fn functions(stack: &Stack, template_folder: &Path) -> Check {
             let said = counts.into_iter().filter(|(count, _)| *count > 0);
             let said: Vec<String> = said.map(|(count, how)| format!("{count} {how}")).collect();
             match said.is_empty() {
-                true => (State::Well, "none to run".to_owned()),
+                true => (State::Well, "the template has no function to run here".to_owned()),
                 false => (State::Well, said.join(", ")),
             }
         }
@@ -191,7 +191,8 @@ async fn interpreters(stack: &Stack) -> Check {
         };
     }
     let found: Vec<String> = found.into_values().collect();
-    let finding = if found.is_empty() { "none needed".to_owned() } else { found.join(", ") };
+    let finding =
+        if found.is_empty() { "no function needs one".to_owned() } else { found.join(", ") };
     Check { what, state: State::Well, finding, fix }
 }
 
@@ -235,7 +236,8 @@ fn space() -> Check {
     Check { what: "disk", state, finding, fix }
 }
 
-/// Checks the endpoints of the running system. If none is running, checks the ports that it would need.
+/// Checks the endpoints of the running `weir up`. If no `weir up` is running, checks that its
+/// default ports are free.
 async fn running() -> Vec<Check> {
     let running = match RunningState::here() {
         RunningState::Running(running) => running,
@@ -296,7 +298,7 @@ fn ports() -> Vec<Check> {
 fn port(number: u16, fix: &'static str) -> Check {
     let (state, finding) = match TcpListener::bind((Ipv4Addr::LOCALHOST, number)) {
         Ok(_) => (State::Well, format!("{number} is free")),
-        Err(error) => (State::Failed, format!("{number} cannot be used: {error}")),
+        Err(error) => (State::Failed, format!("cannot listen on port {number}: {error}")),
     };
     Check { what: "port", state, finding, fix }
 }

@@ -45,7 +45,7 @@ pub enum PartitionsAction {
         /// The partition's number
         #[arg(long, value_name = "NUMBER")]
         partition: Option<u32>,
-        /// The first token of the upper part
+        /// The token at which the upper part begins
         #[arg(long, value_name = "TOKEN", requires = "partition")]
         at: Option<u64>,
     },

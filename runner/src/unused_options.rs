@@ -17,8 +17,8 @@ struct SharedOption {
     flag: &'static str,
     /// The first word of the commands that accept the option; empty for all commands.
     within: &'static str,
-    /// Whether `verbs` are the only commands that use the option, or the only commands that ignore
-    /// it.
+    /// True if `verbs` are the only commands that use the option; false if `verbs` are the only
+    /// commands that ignore the option.
     are_users: bool,
     verbs: &'static [&'static str],
 }

@@ -70,7 +70,7 @@ fn bad_lines_are_put_aside_with_their_reasons() {
     let wrong: [(&[&str], &str); 2] = [
         (
             &["--format", "csv", "--count-into", "{p}#{nope}", "--voter", "p", "things.csv"],
-            "no column `nope`; it has p, zip, n",
+            "no column `nope`; columns are p, zip, n",
         ),
         (&["--format", "dynamodb-json", "things.csv"], "nothing was loaded"),
     ];

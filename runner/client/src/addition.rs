@@ -1,7 +1,8 @@
-//! Classifies errors of an `ADD` update: the addition was not applied, or it may have been applied.
+//! Classifies errors of an `ADD` update: either DynamoDB certainly did not apply the addition, or
+//! it may have applied the addition.
 //!
 //! `ADD` is not idempotent: if a response is lost, a retry may count twice. Therefore the SDK's own
-//! retries are off, and every caller classifies an error here before a retry.
+//! retries are off, and every caller classifies an error with this module before a retry.
 
 use aws_sdk_dynamodb::config::Builder;
 use aws_sdk_dynamodb::config::retry::RetryConfig;

@@ -25,7 +25,7 @@ const THROTTLED_MAX: u32 = 20;
 /// Pauses after throttling, which lasts longer than a conflict.
 const THROTTLED_PAUSE: BackOff = BackOff { base_ms: 50, cap_ms: 2_000, spread_percent: 100 };
 
-/// Counts the attempts of one operation and limits them.
+/// The counter of one operation's attempts, with its limits.
 pub struct Attempts {
     made: u32,
     throttled: u32,

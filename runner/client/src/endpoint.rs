@@ -64,7 +64,7 @@ pub fn find(flag: Option<&str>) -> Result<String> {
     }
     match look {
         RunningState::Running(running) if running.dynamodb.is_empty() => Err(fatal!(
-            "the running `weir up` uses AWS: name its endpoint with --endpoint {}",
+            "the running `weir up` uses DynamoDB on AWS: to use it too, add --endpoint {}",
             running.store().unwrap_or("https://dynamodb.REGION.amazonaws.com")
         )),
         RunningState::Running(running) => Ok(running.dynamodb),
@@ -195,7 +195,7 @@ pub async fn admin(
         (Some(what), Some(instead), _) => format!("{what}; write instead: {instead}"),
         (Some(what), None, _) => what.to_owned(),
         (None, _, Some((code, message))) => format!("{code}: {message}{}", keys::advice(code)),
-        // A store other than the local store does not have these paths.
+        // Only the local store has the paths below `/_weir`.
         (None, _, None) => format!(
             "`{endpoint}` is not a store of `weir`: it responds to /_weir/{path} with {}; use the address that `weir up` shows as `store`",
             answer.status.as_u16()
@@ -208,7 +208,7 @@ pub fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
     aws_sdk_dynamodb::Client::from_conf(config(endpoint, Absence::default()).build())
 }
 
-/// Returns a client whose attempts time out after `limit`, and the client's state of requests without a
+/// Returns a client whose attempts time out after `limit`, and the record of its requests without a
 /// response.
 pub fn client_with_limit(endpoint: &str, limit: Duration) -> (aws_sdk_dynamodb::Client, Absence) {
     let absence = Absence::of(endpoint, limit);
@@ -279,7 +279,7 @@ pub async fn ask_clock(endpoint: &str) -> Option<i64> {
 /// A reading of a local store's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
-    /// Milliseconds since 1970.
+    /// The store's time in milliseconds since 1970.
     pub now_ms: i64,
     /// Whether the clock is frozen.
     pub is_frozen: bool,
@@ -299,9 +299,9 @@ pub async fn read_clock(endpoint: &str) -> Option<ClockReading> {
 /// The lead of a local store's clock over this machine's, and the store's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockAdvance {
-    /// Lead in seconds.
+    /// The lead of the store's clock, in seconds.
     pub by: i64,
-    /// Seconds since 1970.
+    /// The store's time in seconds since 1970.
     pub now: i64,
 }
 

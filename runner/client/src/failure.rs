@@ -111,12 +111,12 @@ impl From<Failure> for String {
     }
 }
 
-/// Prefixes the text of a failure with the action that failed.
+/// An extension of results that prefixes a failure's text with the action that failed.
 pub trait Context<T> {
     /// Returns the failure with the text "`doing`: text", of the same kind.
     ///
     /// # Errors
-    /// The failure of this result, with the longer text.
+    /// The failure of this result, with `doing` before its text.
     fn context<D: Display>(self, doing: impl FnOnce() -> D) -> Result<T>;
 }
 

@@ -1,8 +1,8 @@
 //! Handles Ctrl-C and SIGTERM, in the same way for all commands.
 //!
 //! On a signal, a long command prints its progress and how to resume it, and exits with the code
-//! that shells expect. Its completed work is kept, so the command can be run again. `NATURES` has
-//! an entry for every command; a test compares this list with the command line.
+//! that shells expect. Its completed work is not undone, so the command can be run again. `NATURES`
+//! has an entry for every command; a test compares this list with the command line.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -136,7 +136,7 @@ pub const NATURES: &[(&str, SignalReaction)] = &[
     ("clock freeze", Short),
     ("clock advance", Short),
     ("clock resume", Short),
-    ("ttl sweep", Long("run the same command again: it deletes the rest")),
+    ("ttl sweep", Long("run the same command again to delete the remaining expired items")),
     ("partitions show", Short),
     ("partitions hot", Short),
     ("partitions split", Short),
@@ -153,19 +153,22 @@ pub const NATURES: &[(&str, SignalReaction)] = &[
     (
         "archive compact",
         Long(
-            "the function finishes its current part; run the same command again for the remaining parts",
+            "the function finishes the part of the archive that it is compacting; run the same command again to compact the remaining parts",
         ),
     ),
     (
         "archive erase",
         Long(
-            "the function finishes its current part and keeps the receipts of finished parts; run the same command again for the remaining parts",
+            "the function finishes the part of the archive that it is erasing from, and stores the receipts of finished parts; run the same command again for the remaining parts",
         ),
     ),
     ("counters read", Short),
-    ("counters fold", Long("run the same command again: it moves the remaining slots")),
+    ("counters fold", Long("run the same command again to fold the remaining slots")),
     ("counters vote", Short),
-    ("counters recount", Long("run the same command again: repairs are atomic")),
+    (
+        "counters recount",
+        Long("each repair is complete or not applied; run the same command again"),
+    ),
     (
         "counters generate",
         Long(
@@ -217,11 +220,11 @@ pub const NATURES: &[(&str, SignalReaction)] = &[
     ("editions rollback", Short),
     ("editions get", Short),
     ("editions dump", Short),
-    ("editions prune", Long("run the same command again: it removes the rest")),
+    ("editions prune", Long("run the same command again to remove the remaining editions")),
     ("fan-out check", Short),
     ("fan-out jobs", Short),
     ("fan-out status", Short),
-    ("fan-out prune", Long("run the same command again: it removes the rest")),
+    ("fan-out prune", Long("run the same command again to remove the remaining copies")),
     ("fan-out repair", Long("run the same command again: correct copies are unchanged")),
     ("doctor", Short),
     ("completions", Short),

@@ -30,7 +30,7 @@ pub struct Invoked {
     pub took: Duration,
 }
 
-/// Invokes a function through the running system.
+/// Invokes a function through the running `weir up`.
 ///
 /// # Errors
 /// When the function could not be invoked. An error that the function reports is a result, not an error.

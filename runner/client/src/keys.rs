@@ -67,7 +67,7 @@ pub fn advice(code: &str) -> &'static str {
     );
     let own = is_own(std::env::var_os(VARIABLE).as_deref()) == Ok(true);
     if is_of_keys && !own {
-        " (a store that verifies keys and is not on AWS needs WEIR_KEYS=own in the environment)"
+        " (for a store outside AWS that verifies keys, set WEIR_KEYS=own in the environment)"
     } else {
         ""
     }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use serde_json::Value;
 pub use template::diagnostic::counted;
 
-/// The format of data.
+/// The format of data on standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// A table for people

@@ -53,7 +53,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 }
 
 fn value_from_plain_json(raw: &RawValue, depth: usize) -> Result<AttributeValue> {
-    let depth = depth.checked_sub(1).ok_or("nested more than 32 levels deep")?;
+    let depth = depth.checked_sub(1).ok_or("the value is nested more than 32 levels deep")?;
     let text = raw.get();
     let not_json = |error: serde_json::Error| fatal!("not JSON: {error}");
     match text.as_bytes().first() {

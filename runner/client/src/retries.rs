@@ -21,7 +21,7 @@ use crate::output::say;
 const ATTEMPTS_MAX: u32 = 10;
 /// The first pause. Each later pause is twice as long as the previous pause, randomly shortened.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause.
+/// The longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// The maximum time that an endpoint may be unreachable before retries end. It is long enough for a
 /// store to restart, and short enough to report a wrong address soon.

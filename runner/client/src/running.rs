@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::aws_host;
 use crate::failure::{Result, fatal};
 
-/// The path of the file.
+/// The path of the file, relative to the folder in which `weir up` was started.
 pub const RUNNING_FILE: &str = ".weir/running.json";
 /// Timeout of a connection within this machine. It is long enough for a busy machine.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
@@ -43,14 +43,14 @@ pub struct Running {
     /// The names of the functions, by logical id.
     #[serde(default)]
     pub functions: BTreeMap<String, String>,
-    /// The buckets.
+    /// The names of the template's buckets.
     #[serde(default)]
     pub buckets: Vec<String>,
     /// The bucket of the archive that the function `archive-maintenance` changes; empty without
     /// one.
     #[serde(default)]
     pub archive_bucket: String,
-    /// Key prefix of that archive.
+    /// Key prefix of the archive in `archive_bucket`.
     #[serde(default)]
     pub archive_prefix: String,
     /// The tables whose streams a function archives.

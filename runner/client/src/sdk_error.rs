@@ -41,7 +41,7 @@ impl NoAnswer {
         Self::with_advice(url, cause, if is_on_aws { "" } else { IS_UP_RUNNING })
     }
 
-    /// Returns the same error with different advice.
+    /// Returns the error of an endpoint with its cause and this advice.
     pub fn with_advice(url: &str, cause: &(dyn Error + 'static), advice: &'static str) -> Self {
         let is_unreached = causes(cause)
             .filter_map(|cause| cause.downcast_ref::<hyper_util::client::legacy::Error>())
@@ -98,7 +98,7 @@ where
     }
 }
 
-/// Marks a request that an earlier attempt may have sent.
+/// A mark of a request that an earlier attempt may have sent.
 #[derive(Debug)]
 struct PerhapsSent;
 
@@ -150,7 +150,7 @@ where
             (Some(code), Some(message)) => format!("{code}: {message}{}", keys::advice(code)),
             (Some(code), None) => code.to_owned(),
             (None, _) => {
-                format!("the response is not from this service ({}); check the address", {
+                format!("the response is not from an AWS service ({}); check the address", {
                     innermost(failed.err())
                 })
             }
@@ -165,7 +165,7 @@ where
         SdkError::ResponseError(_) => {
             format!("the response cannot be read ({}); check the address", innermost(error))
         }
-        _ => format!("the request cannot be made: {}", innermost(error)),
+        _ => format!("cannot build the request: {}", innermost(error)),
     }
 }
 

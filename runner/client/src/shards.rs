@@ -30,7 +30,7 @@ pub struct Stream {
     pub client: Client,
     /// The ARN of the stream.
     pub arn: String,
-    /// The name of its table.
+    /// The name of the stream's table.
     pub table: String,
     /// The view type of the stream, such as `NEW_IMAGE`.
     pub view: String,
@@ -84,7 +84,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns a position from which nothing has been read.
+    /// Returns the position of a reader that has not read anything yet.
     #[must_use]
     pub fn new(start: Start) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl Place {
         self.last.as_deref()
     }
 
-    /// Returns true if the shard was read to its end.
+    /// Returns true if the shard has ended and was read completely.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
@@ -185,7 +185,7 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Returns the ARNs of the streams of `table`, or of all streams.
+/// Returns the ARNs of the streams of `table`; of all tables if `table` is `None`.
 pub async fn arns(client: &Client, table: Option<&str>) -> Result<Vec<String>> {
     match (list(client, table).await, table) {
         (Ok(arns), _) => Ok(arns),

@@ -2,7 +2,7 @@
 //! items is copied unchanged into Lambda's events, which is much faster than a conversion.
 //!
 //! The SDK does everything else: endpoint, credentials, signature, retries, timeouts and errors. An
-//! interceptor keeps the body of a successful response.
+//! interceptor takes the body of a successful response.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub enum PageFailure {
     /// The response does not have the form of the Streams API.
     #[error(transparent)]
     Unreadable(#[from] PageError),
-    /// The request succeeded, but its body was not kept.
+    /// The request succeeded, but the interceptor has no body of its response.
     #[error("GetRecords returned an empty response")]
     Nothing,
 }
@@ -84,7 +84,8 @@ fn region_of(arn: &str) -> &str {
     arn.split(':').nth(3).unwrap_or_default()
 }
 
-/// Keeps the body of a successful response, and gives the SDK a response without records to parse.
+/// An interceptor that takes the body of a successful response, and gives the SDK a response
+/// without records to parse.
 #[derive(Clone, Debug, Default)]
 struct KeepBody(Arc<Mutex<Option<SdkBody>>>);
 

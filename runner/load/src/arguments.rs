@@ -64,7 +64,7 @@ pub struct LoadArguments {
     /// The file, plain or compressed with gzip or zstd; the folder of an export to S3; or `-` for
     /// standard input, which needs --format
     pub file: PathBuf,
-    /// The table
+    /// The table to write to
     #[arg(long)]
     pub table: String,
     /// Format of the file [default: by extension: .csv, .tsv, .json, .ndjson or .jsonl, optionally
@@ -113,10 +113,10 @@ pub struct LoadArguments {
         requires = "count_into"
     )]
     pub load_name: String,
-    /// Folder of the records of counted files
+    /// Folder of the records of files that were counted
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/loads", requires = "count_into")]
     pub records: PathBuf,
-    /// File for lines that cannot be loaded; a file of an earlier load is kept under another name
+    /// File for lines that cannot be loaded; the file of an earlier load is renamed
     #[arg(long, value_name = "FILE", default_value = ".weir/put-aside.ndjson")]
     pub put_aside: PathBuf,
 }

@@ -79,7 +79,7 @@ impl Counting {
         for (flag, column) in named {
             if !columns.contains(column) {
                 return Err(fatal!(
-                    "{flag}: `{}` has no column `{column}`; it has {}",
+                    "{flag}: `{}` has no column `{column}`; columns are {}",
                     file.display(),
                     columns.join(", ")
                 ));
@@ -175,15 +175,15 @@ mod tests {
         for (columns, expected) in [
             (
                 columns("points voter year"),
-                "--count-into: `points.csv` has no column `round`; it has points, voter, year",
+                "--count-into: `points.csv` has no column `round`; columns are points, voter, year",
             ),
             (
                 columns("points round year"),
-                "--voter: `points.csv` has no column `voter`; it has points, round, year",
+                "--voter: `points.csv` has no column `voter`; columns are points, round, year",
             ),
             (
                 columns("voter round year"),
-                "--amount: `points.csv` has no column `points`; it has voter, round, year",
+                "--amount: `points.csv` has no column `points`; columns are voter, round, year",
             ),
         ] {
             assert_eq!(counting.check_columns(file, &columns), Err(expected.into()));

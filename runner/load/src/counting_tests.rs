@@ -147,7 +147,7 @@ async fn a_run_that_would_count_lines_twice_is_refused_before_it_counts_any() {
     let other = load(other, endpoint::client(&count.store.url), 0).await;
     check(other, "was counted with --voter `v`");
     count.write(LINES + 1);
-    refused(&[], "was changed after a load of it was interrupted").await;
+    refused(&[], "was changed after its load was interrupted").await;
     count.write(LINES);
     count.run(&[]).await.unwrap();
     assert_eq!(count.sum().await, SUM);

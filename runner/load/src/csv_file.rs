@@ -1,7 +1,7 @@
 //! Reads a CSV file as rows: its header, the types of its columns, and its records with line
 //! numbers and original text.
 //!
-//! An unreadable record is a value, not an error: the reader continues after it.
+//! The reader returns an unreadable record as a value, not as an error, and continues after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -51,7 +51,7 @@ pub(super) fn columns(input: &Input, form: CsvForm<'_>) -> Result<Vec<String>> {
     }
     let mut seen = BTreeSet::new();
     if let Some(twice) = header.iter().find(|column| !seen.insert(*column)) {
-        return Err(fatal!("`{name}` has two columns `{twice}`: rename one of them"));
+        return Err(fatal!("`{name}` has two columns named `{twice}`: rename one of them"));
     }
     Ok(header.iter().map(str::to_owned).collect())
 }
@@ -68,7 +68,10 @@ pub(super) fn rows(
     let name = input.name();
     let columns = columns(input, form)?;
     if let Some(unknown) = declared.keys().find(|column| !columns.contains(column)) {
-        return Err(fatal!("`{name}` has no column `{unknown}`; it has {}", columns.join(", ")));
+        return Err(fatal!(
+            "`{name}` has no column `{unknown}`; columns are {}",
+            columns.join(", ")
+        ));
     }
     let (file, bytes, separator) = (input.open()?, input.bytes()?, separator(input, form)?);
     if separator != b',' && form.separator.is_none() {
@@ -90,8 +93,8 @@ fn open(input: &Input, form: CsvForm<'_>) -> Result<Reader<Reading>> {
     Ok(ReaderBuilder::new().flexible(true).delimiter(separator).from_reader(input.open()?))
 }
 
-/// Returns the separator of the flags, or else a detected one. The detected separator is a comma,
-/// unless the header has no comma but another character of [`SEPARATORS`].
+/// Returns the separator from the flags; without a flag, detects it in the header. The detected
+/// separator is a comma, unless the header has no comma but another character of [`SEPARATORS`].
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -183,8 +186,8 @@ impl Records {
         Ok(item)
     }
 
-    /// Returns the text between a position and the reader's current one. The reader may leave the
-    /// line end, or a part of it, to the next record.
+    /// Returns the text between a position and the reader's current position. The text may lack its
+    /// line end, or a part of it, which then belongs to the next record.
     fn place(&mut self, from: &Position) -> Place {
         let length = self.reader.position().byte().saturating_sub(from.byte());
         let mut raw = Vec::new();
@@ -311,7 +314,7 @@ mod tests {
     #[test]
     fn a_header_names_each_column_once() {
         for (content, expected) in
-            [("name,age,name\nx,1,y\n", "has two columns `name`"), ("", "is empty")]
+            [("name,age,name\nx,1,y\n", "has two columns named `name`"), ("", "is empty")]
         {
             let refused = read(content.as_bytes()).unwrap_err().to_string();
             assert!(refused.contains(expected), "{refused}");

@@ -80,7 +80,7 @@ fn find(folder: &Path) -> Result<PathBuf> {
         several => {
             let names: Vec<String> =
                 several.iter().map(|path| format!("`{}`", path.display())).collect();
-            Err(fatal!("the folder has several exports; name one of them: {}", names.join(", ")))
+            Err(fatal!("the folder contains several exports; name one: {}", names.join(", ")))
         }
     }
 }
@@ -119,7 +119,9 @@ fn write_file(export: &Path, file: &DataFile, into: &mut impl Write) -> Result<(
         })
         .context(doing)?;
         if STANDARD.encode(sum.finalize()) != *expected {
-            return Err(fatal!("`{shown}` does not match its MD5 in the manifest: copy it again"));
+            return Err(fatal!(
+                "`{shown}` does not match its MD5 in the manifest: copy the file again"
+            ));
         }
     }
     let mut content = match foreign::unpacked(&opened).context(doing)? {

@@ -1,5 +1,5 @@
-//! Recognises files that are not UTF-8 text: unpacks compressed ones, and rejects others with
-//! advice.
+//! Recognises files that are not UTF-8 text. Unpacks files compressed with gzip or zstd, and
+//! rejects other formats with advice.
 
 use std::io::Read;
 

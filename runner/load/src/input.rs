@@ -30,7 +30,7 @@ pub(super) enum Input {
 }
 
 impl Input {
-    /// Opens a file by name. `-` and a pipe are read to their end. For a folder, the lines of its
+    /// Opens a file by name. `-` and a pipe are read completely. For a folder, the lines of its
     /// export are read. gzip and zstd are decompressed. `standard` is standard input.
     ///
     /// # Errors

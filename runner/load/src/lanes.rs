@@ -110,8 +110,8 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     progress: &ProgressBar,
     aside: &mut PutAside,
 ) -> Result<Loaded> {
-    // The channel has room for all rows of all lanes. Lanes therefore never block on it while this
-    // task waits to send rows.
+    // The channel's capacity is the number of rows in all lanes. Lanes therefore never block on the
+    // channel while this task waits to send rows.
     let (done, mut finished) = mpsc::channel((WAITING_MAX + BATCH_WRITE_ITEMS_MAX) * LANES);
     let mut lanes = Vec::new();
     for _ in 0..LANES {
@@ -121,8 +121,8 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     }
     drop(done);
     let mut tally = LoadCounts { progress, aside, loaded: Loaded::default(), stopped: None };
-    // A row's place is its number in the source. Line numbers are not enough, because a line may
-    // have several rows.
+    // `place` is the row's number in the source. A line number would be ambiguous, because a line
+    // may have several rows.
     for (place, row) in (1..).zip(source) {
         let bytes = u64::try_from(row.as_ref().map_or(0, |row| row.text.len() + 1)).unwrap_or(0);
         match row.and_then(|row| prepare(place, row)) {
@@ -305,7 +305,7 @@ pub(crate) struct Slots {
     key: String,
     /// The attribute with a slot's count.
     count: String,
-    /// The attribute with the place of the last counted row.
+    /// The attribute with the position of the last counted row in its file.
     mark: String,
     /// A configuration without the SDK's retries, because this module decides about retries.
     once: Builder,
@@ -322,8 +322,8 @@ struct Addend {
 /// The result of adding a row to a slot.
 enum SlotAddition {
     Now,
-    /// The slot has already counted the row. The value is the place of the last row that the slot
-    /// has counted.
+    /// The slot has already counted the row. The value is the position in the file of the last row
+    /// that the slot has counted.
     Before(u64),
     /// The store rejects the addition permanently.
     Refused(String),
@@ -395,7 +395,8 @@ async fn count_lane(
     mut rows: mpsc::Receiver<Addend>,
     done: mpsc::Sender<LaneReport>,
 ) {
-    // The last places that earlier runs have counted, so that each slot is read only once.
+    // The position of the last row that earlier runs have counted, by slot, so that each slot is
+    // read only once.
     let mut known: BTreeMap<String, u64> = BTreeMap::new();
     while let Some(Addend { place, row, update }) = rows.recv().await {
         let outcome = if known.get(&update.slot).is_some_and(|counted| place <= *counted) {

@@ -172,7 +172,7 @@ pub async fn load(
     Ok(LoadReport { loaded, counted_before, put_aside, put_aside_file })
 }
 
-/// A counting load, from the check of earlier loads to its end.
+/// A counting load, from the check of earlier loads to its completion.
 struct CountingRun {
     record: Record,
     folder: PathBuf,

@@ -1,10 +1,10 @@
-//! The mark of a load: an attribute of a slot with the place of the last line that the slot has
+//! The mark of a load: an attribute of a slot with the position of the last line that the slot has
 //! counted.
 //!
-//! It ensures that a slot counts no line of a file twice. The lines of a slot go through one lane
-//! in file order, so all lines up to the mark are counted. The mark and the count are written in
-//! one conditional request. The store therefore rejects a line that another attempt, run or process
-//! has already counted. A file is identified by its content, not by its name.
+//! The mark ensures that a slot counts no line of a file twice. The lines of a slot go through one
+//! lane in file order, so all lines up to the mark are counted. The mark and the count are written
+//! in one conditional request. The store therefore rejects a line that another attempt, run or
+//! process has already counted. A file is identified by its content, not by its name.
 
 use std::io::Read;
 
@@ -60,9 +60,9 @@ pub(super) fn hash_of(texts: &[&str]) -> u128 {
     hash.digest128()
 }
 
-/// Returns the place of the last line that a slot has counted, if an addition was rejected because
-/// the slot had already counted its line. If the store does not return the item, only the line
-/// `asked` is known to be counted.
+/// Returns the position of the last line that a slot has counted, if an addition was rejected
+/// because the slot had already counted its line. Returns the position `asked` if the store does
+/// not return the item.
 pub(super) fn counted_place(
     error: &SdkError<UpdateItemError>,
     attribute: &str,

@@ -16,9 +16,9 @@ use super::row::BadLine;
 use client::failure::{self, fatal};
 use client::output::counted;
 
-/// Maximum number of reasons that are shown on the terminal. The file has all of them.
+/// Maximum number of rejected lines that are shown on the terminal. The file has all of them.
 const REASONS_SHOWN_MAX: u64 = 10;
-/// Maximum number of names that are tried for kept or concurrent files.
+/// Maximum number of file names that are tried, for a renamed file or beside a concurrent load.
 const FILES_MAX: u32 = 10_000;
 
 /// The file of lines that were put aside. It is created at the first line.
@@ -40,7 +40,7 @@ impl PutAside {
         self.count += 1;
         if self.count <= REASONS_SHOWN_MAX {
             let message = format!("{}:{}: {}", self.source.display(), bad.line, bad.reason);
-            progress.suspend(|| tracing::warn!("put aside: {message}"));
+            progress.suspend(|| tracing::warn!("rejected line: {message}"));
         }
         let row = json!({
             "file": self.source, "line": bad.line, "reason": bad.reason, "text": bad.text,
@@ -58,12 +58,12 @@ impl PutAside {
         self.file.as_mut().map_or(Ok(()), |file| writeln!(file, "{row}"))
     }
 
-    /// Returns the number of lines that are put aside so far, and their file; empty if there are
-    /// none.
+    /// Returns a text with the number of rejected lines so far and their file; empty if no line was
+    /// rejected.
     pub(super) fn reached(&self) -> String {
         match self.count {
             0 => String::new(),
-            count => format!(", {count} put aside in `{}`", self.path.display()),
+            count => format!(", {count} rejected lines in `{}`", self.path.display()),
         }
     }
 
@@ -74,7 +74,7 @@ impl PutAside {
     pub(super) fn finish(self) -> failure::Result<(u64, Option<PathBuf>)> {
         match self.failure {
             Some(error) => Err(fatal!(
-                "{} could not be loaded, and could not be put aside in `{}`: {error}",
+                "{} could not be loaded, and could not be written to `{}`: {error}",
                 counted(self.count, "line", "lines"),
                 self.path.display()
             )),
@@ -120,7 +120,10 @@ fn open(path: &Path) -> Result<(PathBuf, File)> {
             Err(error) => return Err(error),
         }
     }
-    Err(Error::new(ErrorKind::AlreadyExists, "all alternative names of the file are taken"))
+    Err(Error::new(
+        ErrorKind::AlreadyExists,
+        "concurrent loads use all possible names of this file",
+    ))
 }
 
 /// Returns true if this path still names the open file.
@@ -153,7 +156,7 @@ fn keep(path: &Path) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::AlreadyExists,
-        "too many files of earlier loads are kept: remove some of them",
+        "too many files with rejected lines of earlier loads exist: remove some of them",
     ))
 }
 

@@ -126,7 +126,7 @@ impl Record {
             return match earlier.is_complete {
                 true => Ok(()),
                 false => Err(refused!(
-                    "`{file}` was changed after a load of it was interrupted: some of its lines are counted already, and would be counted twice; restore the earlier file and load it to its end, or add --load-name NAME to count every line of the changed file too"
+                    "`{file}` was changed after its load was interrupted, and lines that are already counted would be counted twice; restore the previous content and rerun the load to completion, or add --load-name NAME to count every line of the changed file"
                 )),
             };
         }
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(earlier(), first);
         assert_eq!(first.check_after(&earlier()), Ok(()));
         let refused = record("b-1").check_after(&earlier()).unwrap_err().to_string();
-        assert!(refused.contains("was changed after a load"), "{refused}");
+        assert!(refused.contains("was changed after its load"), "{refused}");
         let fewer =
             Record { how: CountSettings { slots: 5, ..first.how.clone() }, ..first.clone() };
         let refused = fewer.check_after(&earlier()).unwrap_err().to_string();

@@ -1,6 +1,6 @@
 //! The rows of a file: its lines as items, with their numbers.
 //!
-//! An invalid line is a value, not an error, because the reader continues after it.
+//! The reader returns an invalid line as a value, not as an error, and continues after it.
 
 use std::io::{BufRead, BufReader, Read};
 

@@ -11,7 +11,7 @@ use super::json_rows;
 use super::row::{BadLine, Row};
 use client::failure::Result;
 
-/// An open file.
+/// An open file whose rows can be read.
 pub(crate) struct Source {
     rows: Box<dyn Iterator<Item = Result<Row, BadLine>> + Send>,
     bytes: u64,

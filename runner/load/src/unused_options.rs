@@ -7,7 +7,7 @@ use super::arguments::{Format, LoadArguments};
 use client::output::no_effect;
 use client::table_description::ttl_attribute;
 
-/// Prints each option without effect.
+/// Warns about each option that has no effect.
 pub(super) async fn report(arguments: &LoadArguments, format: Format, client: &Client) {
     for (option, reason) in of_file(arguments, format) {
         no_effect(option, reason);

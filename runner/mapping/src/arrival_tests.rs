@@ -11,9 +11,9 @@ use serde_json::json;
 
 use super::*;
 
-/// Minimum time between two reads of a shard.
+/// Minimum time between two reads of a shard, in milliseconds.
 const READ_MS: u64 = 50;
-/// Maximum duration of a read.
+/// Maximum duration of a read, in milliseconds.
 const READ_TAKES_MS: u64 = 30;
 /// The maximum time in milliseconds until an announced record is read. A running read may have seen
 /// the shard before the record arrived. The next read begins after the minimum time between reads,
@@ -23,7 +23,7 @@ const SOON_MS: u64 = READ_MS + 2 * READ_TAKES_MS;
 /// A running read.
 struct Reading {
     shard: ShardId,
-    /// The times when the read sees the shard's content and when it returns.
+    /// The time when the read sees the shard's content, then the time when it returns.
     sees: u64,
     answers: u64,
     records: Vec<Record>,
@@ -163,8 +163,8 @@ proptest! {
         for (shard, came) in &world.came {
             prop_assert_eq!(world.read[shard], came.len(), "{} has unread records", shard);
         }
-        // At most one notification per read, and one for the records that arrive before the first
-        // read.
+        // At most one notification per read, and one more for the records that arrive before the
+        // first read.
         prop_assert!(world.tellings <= world.next_pace, "{} tellings", world.tellings);
         prop_assert!(world.slowest <= SOON_MS, "one took {} ms", world.slowest);
     }

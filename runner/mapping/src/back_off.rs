@@ -36,7 +36,7 @@ pub fn seed_of(text: &str) -> u64 {
     })
 }
 
-/// Applies the finalizer of splitmix64, so that similar inputs give unrelated outputs.
+/// Returns a hash of a number by the finalizer of splitmix64: similar inputs have unrelated hashes.
 #[must_use]
 pub fn mix(input: u64) -> u64 {
     let mut value = input.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -8,8 +8,8 @@ use super::id::ShardId;
 use super::sequence::SequenceNumber;
 use super::tumbling::OpenWindow;
 
-/// The checkpoints of one mapping for one stream label. They are a consistent cut over all shards
-/// of the stream.
+/// The checkpoints of one mapping for one stream label: a consistent snapshot of its progress in
+/// all shards of the stream.
 ///
 /// If a child shard has progress in these checkpoints, its parent is closed in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Checkpoints {
     /// The time when the mapping first listed its stream, in milliseconds since 1970 on the store's
     /// clock.
     pub created_ms: i64,
-    /// Every shard that the mapping knows, including those finished in the last day.
+    /// Every shard that the mapping has found, including shards that were finished in the last day.
     pub shards: BTreeMap<ShardId, ShardCheckpoint>,
 }
 
@@ -40,10 +40,10 @@ pub enum CheckpointPosition {
     /// No record is done. Only records that were written after the mapping was created must be
     /// delivered.
     Latest,
-    /// Every record up to this one (inclusive) is done or discarded.
+    /// Every record up to and including this record is done or discarded.
     After(SequenceNumber),
-    /// The shard is done to its end. The checkpoint is kept as a tombstone, so that the shard is
-    /// not read again while the stream still lists it.
+    /// Every record of the shard is done or discarded. The checkpoint remains as a tombstone, so
+    /// that the shard is not read again while the stream still lists it.
     Closed {
         /// The time when the shard was done, in milliseconds since 1970 on the store's clock.
         at_ms: i64,

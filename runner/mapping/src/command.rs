@@ -39,12 +39,12 @@ pub enum Input {
     },
     /// The stream's shards could not be listed.
     DescribeFailed {
-        /// The reason.
+        /// The reason why the listing failed.
         reason: String,
     },
     /// The store reports that the stream does not exist.
     StreamMissing {
-        /// The store's message.
+        /// The error message of the store.
         reason: String,
     },
     /// Records may have arrived in any shard of the stream.
@@ -85,7 +85,7 @@ pub enum Input {
     FailureNotDelivered {
         /// The delivery that failed.
         delivery: DeliveryId,
-        /// The reason of the destination.
+        /// The error of the destination.
         reason: String,
     },
     /// The operator accepts a gap: the mapping continues without the lost records.
@@ -115,13 +115,13 @@ pub enum ReadFailure {
     IteratorExpired,
     /// The records at the position are older than the stream's retention of 24 hours.
     Trimmed {
-        /// The stream's message.
+        /// The error message of the stream.
         reason: String,
     },
     /// The shard or its stream does not exist. It may not exist yet, may be deleted, or may be
     /// invisible to these credentials.
     ShardGone {
-        /// The stream's message.
+        /// The error message of the stream.
         reason: String,
     },
     /// A temporary failure: a throttled call, an unreachable stream, or an error of the stream.
@@ -140,7 +140,7 @@ pub enum InvokeOutcome {
     FunctionError {
         /// The value of `X-Amz-Function-Error`: `Unhandled` or `Handled`.
         kind: String,
-        /// An error message for people.
+        /// The error message, for people.
         message: String,
         /// The function's error as JSON text; empty if there is none.
         payload: bytes::Bytes,
@@ -172,7 +172,7 @@ pub enum Command {
     Read {
         /// The shard to read.
         shard: ShardId,
-        /// The start position.
+        /// The position at which the read starts.
         from: ReadFrom,
     },
     /// Invoke the function; reply with `Invoked`. Each lane of a shard has at most one attempt in
@@ -224,7 +224,7 @@ pub enum Command {
 pub enum Event {
     /// Records of one page did not pass the filter.
     Filtered {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
         /// The number of records that did not pass.
         count: usize,
@@ -235,7 +235,7 @@ pub enum Event {
     },
     /// An attempt was successful.
     Succeeded {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
         /// The successful attempt.
         batch: BatchId,
@@ -244,39 +244,39 @@ pub enum Event {
     },
     /// As an injected fault, the records of a successful attempt will be delivered again.
     Duplicating {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
         /// The successful attempt.
         batch: BatchId,
     },
     /// An attempt failed, or succeeded only partly.
     Failed {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
         /// The failed attempt.
         batch: BatchId,
         /// The number of records at the start of the batch that are done despite the failure.
         done: usize,
-        /// The reason.
+        /// The reason why the attempt failed.
         reason: String,
     },
     /// The failed records are split into two parts.
     Split {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
         /// The last record of the first part.
         after: SequenceNumber,
     },
     /// The records will be retried.
     RetryScheduled {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
         /// The time of the retry in milliseconds, as [`Now::tick_ms`].
         tick_ms: u64,
     },
     /// Records were discarded, and the checkpoint moves past them.
     Discarded {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
         /// The first discarded record.
         first: SequenceNumber,
@@ -284,64 +284,64 @@ pub enum Event {
         last: SequenceNumber,
         /// The number of discarded records.
         count: usize,
-        /// The reason.
+        /// The reason why the records were discarded.
         condition: Condition,
         /// The key of the stored failure record. `None` if there is no destination, or if the
         /// destination was unreachable until the records expired.
         key: Option<String>,
     },
-    /// The function has processed the window to its end. The window's state is discarded.
+    /// The last invocation of the window succeeded. The window's state is discarded.
     WindowEnded {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
-        /// The window.
+        /// The tumbling window.
         window: Window,
     },
     /// The last invocation of a window failed until its retries were exhausted or its maximum age
     /// was exceeded. The window's state is lost.
     WindowDiscarded {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
-        /// The window.
+        /// The tumbling window.
         window: Window,
     },
     /// The failure destination is unreachable. The shard waits until it is reachable.
     DestinationUnavailable {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
-        /// The reason.
+        /// The reason why the destination is unreachable.
         reason: String,
     },
     /// The stream could not be listed.
     StreamUnavailable {
-        /// The reason.
+        /// The reason why the listing failed.
         reason: String,
     },
     /// A shard could not be read.
     ShardUnavailable {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
-        /// The reason.
+        /// The reason why the read failed.
         reason: String,
     },
     /// Records are lost: the stream trimmed them before they were read. The shard and its
     /// descendants are blocked until the operator accepts the gap.
     Gap {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
         /// The last record that was read or is done; `None` if there is no such record.
         after: Option<SequenceNumber>,
-        /// The stream's message.
+        /// The error message of the stream.
         reason: String,
     },
     /// A new shard was found.
     ShardFound {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
     },
     /// Every record of an ended shard is done or discarded.
     ShardDone {
-        /// The shard.
+        /// The id of the shard.
         shard: ShardId,
     },
     /// The stream is disabled, and every record of it is done or discarded.
@@ -356,7 +356,7 @@ impl fmt::Display for Window {
 
 impl fmt::Display for WindowInvocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A state may have megabytes. Its beginning is enough to recognize it.
+        // A state may have megabytes. Its first characters are enough to recognize it.
         let state: String = self.open.state.chars().take(STATE_CHARACTERS_SHOWN).collect();
         write!(formatter, "window {} state {state}", self.open.window)?;
         let last = if self.is_final { " final" } else { "" };
@@ -431,7 +431,7 @@ impl fmt::Display for Event {
             Self::Discarded { shard, first, last, count, condition, key } => {
                 write!(formatter, "discarded {shard} {count} records, {first} to {last}: ")?;
                 match key {
-                    Some(key) => write!(formatter, "{condition}, kept in {key}"),
+                    Some(key) => write!(formatter, "{condition}, stored in {key}"),
                     None => write!(formatter, "{condition}, not kept"),
                 }
             }

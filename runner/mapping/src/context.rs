@@ -10,20 +10,20 @@ use super::settings::Settings;
 /// restart is counted again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Records read from shards.
+    /// Number of records read from shards.
     pub read: u64,
-    /// Records that did not pass the filter.
+    /// Number of records that did not pass the filter.
     pub filtered: u64,
-    /// Invocations that the mapping requested.
+    /// Number of invocations that the mapping requested.
     pub invocations: u64,
     /// Invocations that ended with a function error, or with a response that reports failed
     /// records.
     pub failures: u64,
-    /// Invocations that did not reach the function.
+    /// Number of invocations that did not reach the function.
     pub not_invoked: u64,
-    /// Records that the function has processed.
+    /// Number of records that the function has processed.
     pub done: u64,
-    /// Records that were discarded.
+    /// Number of discarded records.
     pub discarded: u64,
     /// Number of gaps: records of a shard were trimmed before they were read.
     pub gaps: u64,

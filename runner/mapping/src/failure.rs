@@ -18,7 +18,7 @@ use super::id::ShardId;
 use super::record::{self, Delivery};
 use super::settings::Settings;
 
-/// The reason why records were discarded.
+/// The reason why records were discarded, as `condition` in failure records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// The number of failed attempts exceeds `MaximumRetryAttempts`.
@@ -127,8 +127,7 @@ impl DiscardedRecords<'_> {
         document
     }
 
-    /// Returns an identifier in the form of a UUID. The same records and the same purpose always
-    /// give the same identifier.
+    /// Returns an identifier in the form of a UUID, derived from the records and the purpose.
     fn identity(&self, settings: &Settings, purpose: &str) -> String {
         let mut hash = Md5::new();
         let sequences = self.records.iter().map(|record| record.sequence.as_str());

@@ -23,8 +23,8 @@ pub enum InvocationFault {
         /// The number of batches since the first delivery, from 1 to [`LATE_BATCHES_MAX`].
         back: usize,
     },
-    /// The first records of the batch are delivered, and then the entire batch, as if batches had
-    /// other boundaries.
+    /// The first records of the batch are delivered, and then the entire batch, as after a restart
+    /// with different batch boundaries.
     Split {
         /// A random number that determines the split of a batch of `n` records. The first part has
         /// `1 + draw % (n - 1)` records.

@@ -98,7 +98,7 @@ impl Lineage {
     }
 
     /// Adds a new shard. `LATEST` applies only to shards that exist when the mapping is created.
-    /// Those shards that are already closed are `skipped`.
+    /// Of these shards, the closed shards are `skipped`.
     fn add(
         &mut self,
         description: ShardDescription,

@@ -13,8 +13,8 @@ use super::shard::Shard;
 use super::status::{ShardStatus, Status};
 
 /// The limit in bytes for the JSON of waiting records in all shards together. Above this limit,
-/// only shards without waiting records are read. A mapping of many shards, with its attempts in
-/// flight, can therefore need several times this memory.
+/// only shards without waiting records are read. A mapping with many shards can therefore need
+/// several times this memory, in addition to the records of attempts in flight.
 pub const BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The first delay in milliseconds before a listing that looks for a missing child shard. It is
@@ -45,7 +45,7 @@ pub struct Mapping {
     /// The number of listings requested before all known shards were done; `None` while a shard is
     /// not done.
     done_at: Option<u64>,
-    /// The number of listings requested when the last reply arrived.
+    /// The number of listings requested when the last listing arrived.
     listed_at: u64,
     /// The number of consecutive listings that failed or did not contain an expected child shard.
     describe_tries: u32,

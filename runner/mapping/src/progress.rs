@@ -11,8 +11,8 @@ use super::sequence::SequenceNumber;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress {
     entries: VecDeque<Entry>,
-    /// The place of the first entry. A record's place is its sequential number among the records
-    /// accepted since the start.
+    /// The position of the first entry. A record's position is its sequential number among the
+    /// records accepted since the start.
     first_place: u64,
     /// The last record up to which all records are finished.
     checkpoint: Option<SequenceNumber>,
@@ -41,7 +41,7 @@ impl Progress {
         self.entries.len()
     }
 
-    /// Adds a record that must be finished, and returns its place.
+    /// Adds a record that must be finished, and returns its position.
     pub(super) fn accept(&mut self, sequence: SequenceNumber) -> u64 {
         let place = self.first_place + self.entries.len() as u64;
         self.entries.push_back(Entry { finishes: sequence, finished: false });

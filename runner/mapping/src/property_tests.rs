@@ -90,7 +90,7 @@ struct RecordTruth {
 struct ShardTruth {
     parent: Option<ShardId>,
     records: Vec<RecordTruth>,
-    /// The iterator's position.
+    /// The position of the shard's iterator in its records.
     iterator: usize,
     /// Records that the function has processed or the mapping has discarded.
     finished: BTreeSet<SequenceNumber>,
@@ -310,8 +310,8 @@ impl World {
             3 if self.mapping.is_resting() => {
                 self.step(Input::Arrived);
                 // The first notification starts a read, which may be too early for later records.
-                // The second one therefore marks the shard to be read again; a third would have no
-                // effect.
+                // The second notification therefore marks the shard to be read again. A third
+                // notification would have no effect.
                 self.step(Input::Arrived);
                 assert!(
                     !self.mapping.is_resting(),
@@ -503,8 +503,8 @@ proptest! {
     fn every_record_is_done_or_given_up_in_order(scenario in scenarios()) {
         let mut world = World::new(&scenario);
         world.step(Input::Tick);
-        // This limit is far above the number of choices and retries. A mapping that is not finished
-        // after it hangs.
+        // This limit is far above the number of choices and retries. A mapping that needs more
+        // iterations hangs.
         for _ in 0..20_000 {
             if world.mapping.is_over() && world.choices.is_empty() {
                 break;

@@ -11,16 +11,16 @@ use super::record::{self, Delivery, EVENT_BYTES_MAX};
 #[derive(Debug, Clone)]
 pub(super) struct Pending {
     pub(super) record: Arc<Delivery>,
-    /// The record's place in the shard's `Progress`.
+    /// The record's position in the shard's `Progress`.
     pub(super) place: u64,
 }
 
 /// The limits of one batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchLimits {
-    /// Maximum number of records.
+    /// Maximum number of records in the batch.
     pub(super) records: usize,
-    /// Maximum bytes of the event.
+    /// Maximum size of the event in bytes.
     pub(super) event_bytes: usize,
     /// The batch contains only records created before this second; `None` for no limit. Records
     /// without a creation time are always allowed.

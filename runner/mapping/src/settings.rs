@@ -91,8 +91,7 @@ pub struct Settings {
     /// True if failure records of discarded records are stored in a destination. The checkpoint
     /// does not advance before they are stored.
     pub has_failure_destination: bool,
-    /// True if failure records contain the entire event. This is so for S3, but not for SQS and
-    /// SNS.
+    /// True if failure records contain the entire event: for S3, but not for SQS and SNS.
     pub failure_payload: bool,
     /// The maximum difference between the clocks of the mapping and the stream, in milliseconds. A
     /// record counts as written after the mapping's creation if it is older than the mapping by at
@@ -100,7 +99,7 @@ pub struct Settings {
     pub clock_margin_ms: i64,
     /// The polling and retry intervals of this runner.
     pub pace: Pace,
-    /// Injected faults.
+    /// The injected faults.
     pub faults: Faults,
 }
 
@@ -143,7 +142,7 @@ pub struct Faults {
 pub struct InvalidSetting {
     /// The setting's name in the Lambda API.
     pub name: &'static str,
-    /// A description of the problem.
+    /// A description of the problem with the value.
     pub problem: String,
     /// The value to write instead.
     pub remedy: String,
@@ -153,7 +152,7 @@ impl Default for Pace {
     /// Returns the pace for a developer's machine. The function receives a change within about 100
     /// ms. A failed batch is retried after 100 ms, 200 ms, … up to 30 s. A missing stream is
     /// retried for five minutes. This time is far longer than the lag of DynamoDB's listings, and
-    /// enough to correct a profile.
+    /// long enough for the user to correct an AWS profile.
     fn default() -> Self {
         let retry = BackOff { base_ms: 100, cap_ms: 30_000, spread_percent: 20 };
         let unreachable = BackOff { base_ms: 100, cap_ms: 10_000, spread_percent: 20 };
@@ -173,8 +172,8 @@ impl Default for Pace {
 impl Pace {
     /// Returns the pace for a local store, whose responses are always current. The store does not
     /// limit the number of reads. The minimum time between reads avoids a read, an invocation and a
-    /// checkpoint for every few records of a busy shard. It delays a record by at most the idle
-    /// interval.
+    /// checkpoint for every few records of a busy shard. This minimum time delays a record by at
+    /// most the idle interval.
     #[must_use]
     pub fn of_local_store() -> Self {
         Self { missing_ms: 0, read_ms: LOCAL_READ_MS, ..Self::default() }
@@ -266,7 +265,7 @@ impl Settings {
             return invalid("ParallelizationFactor", problem, remedy);
         }
         if self.tumbling_window_s.is_some_and(|s| !(1..=TUMBLING_WINDOW_S_MAX).contains(&s)) {
-            let problem = "the window is out of bounds".to_owned();
+            let problem = "the tumbling window is out of bounds".to_owned();
             let remedy = format!("1 to {TUMBLING_WINDOW_S_MAX}, or remove it");
             return invalid("TumblingWindowInSeconds", problem, remedy);
         }
@@ -283,7 +282,7 @@ impl Settings {
             return invalid("MaximumRetryAttempts", problem, format!("-1 to {RETRY_ATTEMPTS_MAX}"));
         }
         if self.record_age_ms.is_some_and(|age| !RECORD_AGE_MS.contains(&age)) {
-            let problem = "the age is out of bounds".to_owned();
+            let problem = "the maximum record age is out of bounds".to_owned();
             let remedy = "-1, or 60 to 604800".to_owned();
             return invalid("MaximumRecordAgeInSeconds", problem, remedy);
         }

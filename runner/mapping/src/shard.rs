@@ -1,5 +1,5 @@
-//! One shard of the stream. A shard is read to its end, its records are filtered, and the matching
-//! records go to its lanes.
+//! One shard of the stream: reads the shard completely, filters its records, and passes the
+//! matching records to the shard's lanes.
 //!
 //! `lineage` decides which shards may start. `work` handles batches and attempts.
 
@@ -32,7 +32,7 @@ pub enum Phase {
     Waiting,
     /// The shard is being read and processed.
     Reading,
-    /// Every record is done or discarded. The shard is kept as a tombstone.
+    /// Every record is done or discarded. The shard remains as a tombstone.
     Done {
         /// The store's time when the shard was done, in milliseconds since 1970.
         at_ms: i64,
@@ -41,7 +41,7 @@ pub enum Phase {
     Gap,
 }
 
-/// One shard of the stream, with its read position and its work.
+/// One shard of the stream, with its read position, and its lanes as `Work`.
 #[derive(Debug, Clone)]
 pub(super) struct Shard {
     pub(super) id: ShardId,
@@ -53,8 +53,8 @@ pub(super) struct Shard {
     /// The position of the first read. After the first record, the position of the last record is
     /// used.
     start: StartingPosition,
-    /// Records created before this second are skipped, in seconds since 1970. They are older than a
-    /// mapping that starts at `LATEST`.
+    /// Records created before this second, in seconds since 1970, are skipped, because the mapping
+    /// starts at `LATEST` and was created later.
     not_before_s: Option<i64>,
     /// True if the next read starts at the oldest record and ignores the checkpoint.
     restart: bool,
@@ -95,7 +95,7 @@ struct Missing {
     /// The number of listings that had been requested when a read last reported the shard as
     /// missing.
     listings: u64,
-    /// The stream's message.
+    /// The error message of the stream.
     reason: String,
 }
 
@@ -343,7 +343,7 @@ impl Shard {
                 self.next_read = context.now.tick_ms;
             }
             ReadFailure::IteratorExpired => {
-                self.read_later("each of its iterators has expired".to_owned(), context);
+                self.read_later("every iterator of the shard has expired".to_owned(), context);
             }
             // The stream may have trimmed the oldest record between the creation of the iterator
             // and the read. The shard is read again, because it may have newer records.

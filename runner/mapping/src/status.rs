@@ -68,8 +68,8 @@ pub struct ShardStatus {
 
 impl Status {
     /// Returns true if every record that was in the stream at `tick_ms` is done or discarded. Each
-    /// shard must either be done, or have no waiting records and a read that was requested at
-    /// `tick_ms` or later and found no further records.
+    /// shard must be done, or fulfil two conditions: it has no waiting records, and a read requested
+    /// at `tick_ms` or later found no further records.
     #[must_use]
     pub fn is_drained_after(&self, tick_ms: u64) -> bool {
         self.described

@@ -2,8 +2,8 @@
 //!
 //! `lane` decides when a window ends and what happens to its state.
 //!
-//! Source: AWS Lambda guide, "Implementing stateful DynamoDB stream processing". Choices where the
-//! guide is silent:
+//! Source: AWS Lambda guide, "Implementing stateful DynamoDB stream processing". The guide does not
+//! specify these cases. Weir's behaviour:
 //!
 //! - Windows start at multiples of their length since 1970.
 //! - A record that is older than the open window belongs to the open window.

@@ -37,12 +37,12 @@ const TABLES_MAX: usize = 100;
     after_help = "Examples:\n  weir model export > exported.json\n  weir model export orders shop --samples 0 > exported.json\n  weir model export --region eu-west-1 > exported.json\n\nThe model contains --samples items of each table, unmodified; fewer if the file would have more than 1,000,000 bytes. Remove confidential data before you share the file"
 )]
 pub(super) struct ExportArguments {
-    /// The tables [default: all]
+    /// The tables to export [default: all]
     tables: Vec<String>,
     /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
-    /// The Region, for tables on AWS
+    /// The Region of tables on AWS
     #[arg(long, conflicts_with = "endpoint")]
     region: Option<String>,
     /// Number of items of each table to write into the model
@@ -69,7 +69,7 @@ pub(super) async fn run(arguments: &ExportArguments) -> Result<Exit> {
 
 /// The model of existing tables.
 pub(super) struct Exported {
-    /// The model file.
+    /// The text of the model file.
     pub(super) text: String,
     /// The number of sampled items that were omitted because the file would be too large.
     pub(super) left_out: usize,
@@ -250,7 +250,7 @@ fn table(description: &TableDescription) -> Table {
     }
 }
 
-/// Returns the class of a table that is not Standard.
+/// Returns the table class as a member of the model; an empty map for the class Standard.
 fn other(description: &TableDescription) -> Map<String, Value> {
     let class = description.table_class_summary().and_then(TableClassSummary::table_class);
     let class = class.filter(|class| **class != TableClass::Standard);

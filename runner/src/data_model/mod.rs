@@ -55,7 +55,7 @@ struct CheckArguments {
     /// Keep the store with the tables and items running until Ctrl-C
     #[arg(long)]
     keep: bool,
-    /// The port of the store that is kept; 0 picks a free port
+    /// The port of the store with --keep; 0 picks a free port
     #[arg(long, default_value_t = 8000, requires = "keep")]
     port: u16,
 }

@@ -46,7 +46,7 @@ impl ScratchStore {
         Ok(Self { store, _folder: folder })
     }
 
-    /// Executes a request.
+    /// Executes a request on the store.
     pub(super) async fn send(&self, request: &Request) -> Answer {
         let target = format!("DynamoDB_20120810.{}", request.operation);
         let body = request.parameters.to_string();

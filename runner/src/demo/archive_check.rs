@@ -71,5 +71,5 @@ fn texts<'a>(batch: &'a RecordBatch, column: &str) -> Result<&'a StringArray> {
     batch
         .column_by_name(column)
         .and_then(|array| array.as_any().downcast_ref())
-        .ok_or_else(|| fatal!("no string column `{column}`"))
+        .ok_or_else(|| fatal!("the archive has no string column `{column}`"))
 }

@@ -1,5 +1,5 @@
 //! Fan-out: renames products while order lines are created and the function is killed, and verifies
-//! that no line has an old name.
+//! that no order line has an old product name.
 //!
 //! The expected names are read from the products at the end, independently of the function.
 
@@ -27,7 +27,7 @@ const LAG_MAX: Duration = Duration::from_secs(40);
 /// The function that writes the copies.
 const FUNCTION: &str = "FanOutFunction";
 
-/// The numbers for the report.
+/// The results of this part of the demonstration.
 pub(crate) struct Outcome {
     pub(crate) lines: u64,
     pub(crate) products: u64,
@@ -36,13 +36,14 @@ pub(crate) struct Outcome {
     pub(crate) lag: Duration,
 }
 
-/// A write: a product's new name, or a new line.
+/// A write: a product's new name, or a new order line.
 enum Step {
     Rename { product: u64, name: String },
     Line { order: u64, product: u64 },
 }
 
-/// Writes products and lines, kills the function once in the middle, and verifies every line.
+/// Writes products and order lines, kills the function once in the middle, and verifies every order
+/// line.
 pub(crate) async fn run(system: &System, lines: u64, progress: &Progress) -> Result<Outcome> {
     let (products, copies) =
         (system.table_name("ProductsTable")?, system.table_name("OrderLinesTable")?);
@@ -57,7 +58,7 @@ pub(crate) async fn run(system: &System, lines: u64, progress: &Progress) -> Res
         .buffered(WRITERS);
     while writes.try_next().await?.is_some() {
         done += 1;
-        progress.step("products and lines", done, all);
+        progress.step("products and order lines", done, all);
         if kills == 0 && done > all / 3 {
             kills += u32::from(system.kill_working_instance(FUNCTION));
         }
@@ -69,7 +70,7 @@ pub(crate) async fn run(system: &System, lines: u64, progress: &Progress) -> Res
     Ok(Outcome { lines, products: PRODUCTS, renames, kills, lag })
 }
 
-/// Returns the steps: lines and renames, interleaved.
+/// Returns the writes: new order lines and renames of products, interleaved.
 fn steps(lines: u64) -> Vec<Step> {
     let mut generator = Generator::new(1764);
     let mut steps = Vec::new();
@@ -101,7 +102,7 @@ async fn write(client: &Client, products: &str, copies: &str, step: &Step) -> Re
             .item("quantity", number(order % 9 + 1)),
     };
     let sent = request.send().await;
-    sent.map(drop).context(|| "a write was refused")
+    sent.map(drop).context(|| "cannot write a product or an order line")
 }
 
 /// Waits until every line has the current name of its product.
@@ -122,12 +123,12 @@ async fn wait_for_copies(
         }
         if started.elapsed() > LAG_MAX {
             return Err(fatal!(
-                "{stale} of {} lines have an old name {} s after the last write",
+                "{stale} of {} order lines still have an old product name {} s after the last write",
                 found.len(),
                 LAG_MAX.as_secs()
             ));
         }
-        progress.note(&format!("lines: {stale} still have an old name"));
+        progress.note(&format!("fan-out: {stale} order lines still have an old product name"));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

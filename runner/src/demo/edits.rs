@@ -25,7 +25,7 @@ const LAG_MAX: Duration = Duration::from_secs(60);
 /// The function that writes the versions.
 const FUNCTION: &str = "VersionsFunction";
 
-/// The numbers for the report.
+/// The results of this part of the demonstration.
 pub(crate) struct Outcome {
     pub(crate) edits: u64,
     pub(crate) films: u64,
@@ -70,7 +70,7 @@ pub(crate) async fn run(system: &System, edits: u64, progress: &Progress) -> Res
     };
     tokio::select! {
         edited = async { tokio::join!(editing, watching).0 } => edited?,
-        () = tokio::time::sleep(Duration::from_secs(600)) => return Err(fatal!("the edits hang")),
+        () = tokio::time::sleep(Duration::from_secs(600)) => return Err(fatal!("the edits did not finish within 600 s")),
     };
     let started = Instant::now();
     wait_for_histories(&place, &films, progress).await?;
@@ -81,7 +81,7 @@ pub(crate) async fn run(system: &System, edits: u64, progress: &Progress) -> Res
     if let Some((item, what)) = report.wrong.first_key_value() {
         return Err(fatal!(
             "{} wrong, for example {item}: {what}",
-            counted(report.wrong.len(), "history is", "histories are")
+            counted(report.wrong.len(), "version history is", "version histories are")
         ));
     }
     Ok(Outcome {
@@ -133,7 +133,7 @@ async fn edit_film(
 }
 
 async fn write(client: &Client, table: &str, key: &Item, state: Option<&Item>) -> Result<()> {
-    let doing = || "an edit was refused";
+    let doing = || "cannot edit a film";
     match state {
         Some(item) => {
             let request = client.put_item().table_name(table).set_item(Some(to_sdk_item(item)));
@@ -164,7 +164,7 @@ async fn wait_for_histories(place: &Place, films: &[Film], progress: &Progress) 
                     film.states.len()
                 ));
             }
-            progress.note("edits: waiting for the versions");
+            progress.note("edits: waiting until every edit has a version");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         progress.step("histories", number as u64, FILMS);

@@ -30,7 +30,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(90);
 /// The function that writes the archive.
 const FUNCTION: &str = "ArchiveFunction";
 
-/// The numbers for the report.
+/// The results of this part of the demonstration.
 pub(crate) struct Outcome {
     pub(crate) films: u64,
     pub(crate) deleted_by_hand: usize,
@@ -63,7 +63,7 @@ pub(crate) async fn run(system: &System, films: u64, progress: &Progress) -> Res
         .await?;
     // Stream retention also follows the store's clock, so the pollers must read the films' records
     // before the advance.
-    progress.note("films: waiting for the pollers before the clock moves");
+    progress.note("films: waiting for the pollers before the clock is advanced");
     system.wait_until_drained(DRAIN_MAX).await?;
     system.store()?.clock().advance(HOURS * 3600 * 1000);
 
@@ -90,7 +90,7 @@ pub(crate) async fn run(system: &System, films: u64, progress: &Progress) -> Res
 
 async fn put(client: &Client, table: &str, item: &Item) -> Result<()> {
     let request = client.put_item().table_name(table).set_item(Some(to_sdk_item(item)));
-    request.send().await.map(drop).context(|| "a film was refused")
+    request.send().await.map(drop).context(|| "cannot put a film")
 }
 
 async fn delete(client: &Client, table: &str, item: &Item) -> Result<()> {
@@ -100,7 +100,7 @@ async fn delete(client: &Client, table: &str, item: &Item) -> Result<()> {
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let request = client.delete_item().table_name(table).set_key(Some(to_sdk_item(&key)));
-    request.send().await.map(drop).context(|| "a delete was refused")
+    request.send().await.map(drop).context(|| "cannot delete a film")
 }
 
 /// Waits until the archive has every expired film exactly once and no other item.

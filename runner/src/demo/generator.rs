@@ -111,7 +111,7 @@ pub(crate) fn film(generator: &mut Generator, number: u64, now: u64, soon: u64) 
 }
 
 /// Returns the next state of a film, or `None` for a delete. Every state contains the number of its
-/// edit, so it differs from the previous one.
+/// edit, so it differs from the previous state.
 pub(crate) fn edit(generator: &mut Generator, key: &Item, number: u64) -> Option<Item> {
     if generator.below(12) == 0 {
         return None;

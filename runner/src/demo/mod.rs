@@ -46,7 +46,7 @@ pub struct DemoArguments {
     /// Number of orders to migrate while they are written to
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub orders: u64,
-    /// Data folder of the demonstration; emptied first
+    /// Data folder of the demonstration; `weir demo` empties it first
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/demo")]
     pub directory: PathBuf,
 }
@@ -92,7 +92,7 @@ impl Progress {
         self.bar.set_message(format!("{what}: {done} of {all}"));
     }
 
-    /// Replaces the shown text.
+    /// Replaces the text of the changing line on standard error.
     pub(crate) fn note(&self, text: &str) {
         self.bar.set_message(text.to_owned());
     }
@@ -138,7 +138,7 @@ pub async fn run(
 /// The duration of each step, in order.
 type Times = Vec<(&'static str, Duration)>;
 
-/// The numbers for each part's report.
+/// The results of all parts of the demonstration.
 struct Outcome {
     votes: votes::Outcome,
     films: films::Outcome,
@@ -211,7 +211,7 @@ fn votes_text(votes: &votes::Outcome) -> String {
 fn films_text(films: &films::Outcome) -> String {
     format!(
         " [2/5] archive   {} films, clock +{} h: {} expired and are archived exactly once, {} deleted by hand are not\n       \
-         {} Parquet files, {:.1} s after the clock moved, every `_item` equal to its film\n",
+         {} Parquet files, {:.1} s after the clock was advanced, every `_item` equal to its film\n",
         films.films,
         films::HOURS,
         films.archived,

@@ -35,14 +35,14 @@ const CONTROL: &str = "demo-migrations";
 const NAME: &str = "demo";
 /// The number of concurrent requests while the orders are loaded.
 const WRITERS: usize = 32;
-/// The pause between two changes of the writer, which gives some hundred changes per second.
+/// The pause between two changes of the writer, which limits it to about 300 changes per second.
 const PAUSE: Duration = Duration::from_millis(3);
 /// The maximum time for the copy and the comparison.
 const LIMIT: Duration = Duration::from_secs(90);
 /// The number of customers.
 const CUSTOMERS: u64 = 50;
 
-/// The numbers for the report.
+/// The results of this part of the demonstration.
 pub(crate) struct Outcome {
     pub(crate) orders: u64,
     pub(crate) changes: u64,
@@ -244,7 +244,7 @@ async fn compare(
     let wrong = expected.keys().find(|item| !found.contains_key(*item));
     let wrong = wrong.or_else(|| found.keys().find(|item| !expected.contains_key(*item)));
     Err(fatal!(
-        "{} targets instead of {}; for example, this target differs: {}",
+        "the target table has {} items instead of {}; for example, this item differs: {}",
         found.len(),
         expected.len(),
         wrong.map_or("none", String::as_str)
@@ -259,7 +259,7 @@ async fn put(client: &Client, order: u64, (customer, lines): (u64, u64)) -> Resu
         .with("lines", AttributeValue::L(lines));
     let request = client.put_item().table_name(SOURCE).set_item(Some(to_sdk_item(&item)));
     let sent = request.send().await;
-    sent.map(drop).context(|| "an order was refused")
+    sent.map(drop).context(|| "cannot put an order")
 }
 
 async fn create(client: &Client, table: &str, partition: &str, sort: Option<&str>) -> Result<()> {

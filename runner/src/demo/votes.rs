@@ -23,7 +23,7 @@ const LAG_MAX: Duration = Duration::from_secs(20);
 /// The function that writes the totals.
 const FUNCTION: &str = "CountersFunction";
 
-/// The numbers for the report.
+/// The results of this part of the demonstration.
 pub(crate) struct Outcome {
     pub(crate) votes: u64,
     pub(crate) counters: usize,
@@ -95,7 +95,7 @@ async fn add(client: &Client, table: &str, slot: &str, points: i64) -> Result<()
         .send()
         .await
         .map(drop)
-        .context(|| "a vote was refused")
+        .context(|| "cannot cast a vote")
 }
 
 /// Waits until every total equals its count, and no other total exists.
@@ -117,7 +117,7 @@ async fn wait_for_totals(
                 LAG_MAX.as_secs()
             ));
         }
-        progress.note("votes: waiting for the totals");
+        progress.note("votes: waiting until the totals include all votes");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

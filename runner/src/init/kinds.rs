@@ -30,7 +30,7 @@ macro_rules! text {
     };
 }
 
-/// The file contents that every kind has.
+/// The contents of the files that every kind of project has.
 struct Texts {
     template: &'static str,
     readme: &'static str,

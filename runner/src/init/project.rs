@@ -19,7 +19,7 @@ const PROGRAM_MODE: u32 = 0o755;
 /// The content of a file.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
-    /// Text.
+    /// A text file.
     Text(String),
     /// A shell script.
     Script(String),

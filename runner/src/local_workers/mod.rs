@@ -48,12 +48,12 @@ pub(crate) struct Host {
     clock: Arc<StoreClock>,
 }
 
-/// A running mapping of a table.
+/// A running mapping that reads a table's stream.
 struct FollowingMapping {
     table: String,
     shutdown: watch::Sender<bool>,
     status: watch::Receiver<Status>,
-    /// Sends the shards that may continue after a gap.
+    /// The channel for shards that continue after a gap.
     accept: mpsc::Sender<ShardId>,
     /// The reason why the mapping ended without a shutdown.
     ended: Arc<OnceLock<String>>,
@@ -185,7 +185,7 @@ impl Host {
     }
 }
 
-/// Starts workers on the local Lambda runtime.
+/// The starter of workers on the local Lambda runtime.
 pub(crate) struct OnLocalRuntime;
 
 #[async_trait]
@@ -249,7 +249,7 @@ impl LocalWorkers for Host {
     }
 }
 
-/// Invokes the function for a mapping.
+/// The function, as a mapping invokes it.
 struct Invoker(Arc<Function>);
 
 #[async_trait]

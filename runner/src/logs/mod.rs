@@ -34,7 +34,7 @@ pub struct LogsArguments {
     /// Show new lines as they are written, until Ctrl-C
     #[arg(long)]
     pub follow: bool,
-    /// Show the lines of this request id only
+    /// Show only the lines of this request id
     #[arg(long, value_name = "ID")]
     pub request: Option<String>,
     /// The data folder of `weir up` [default: the folder of the running `weir up`, or .weir/up]
@@ -109,7 +109,7 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit> {
     }
 }
 
-/// Selects and formats the lines of a function.
+/// The selection and the format of a function's log lines.
 struct Lines<'a> {
     function: &'a str,
     /// The request id to select, in the form of the log lines; `None` selects all lines.

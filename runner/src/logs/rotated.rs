@@ -1,8 +1,8 @@
 //! Reads a log file and its predecessor while the writer rotates them.
 //!
-//! A rotation renames `NAME.log` to `NAME.log.1` and replaces the previous file of this name. The reader
-//! keeps its open file, reads it to the end, and continues with the next file. It does not parse
-//! the lines.
+//! A rotation renames `NAME.log` to `NAME.log.1` and replaces the previous file of this name. The
+//! reader keeps its file open, reads the file completely, and continues with the next file. It does
+//! not parse the lines.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -39,8 +39,8 @@ impl Opened {
         Ok(Some(Self { file, identity: (metadata.dev(), metadata.ino()), read: 0 }))
     }
 
-    /// Returns the data since the last call, or all data if the file was truncated. Keeps an incomplete
-    /// last line for a later call if the file may still grow, which means that `is_over` is false.
+    /// Returns the data since the last call, or all data if the file was truncated. While `is_over`
+    /// is false, the file may still grow, so an incomplete last line is left for a later call.
     fn take(&mut self, is_over: bool) -> io::Result<Vec<u8>> {
         if self.file.metadata()?.len() < self.read {
             self.read = 0;
@@ -137,7 +137,7 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Rotates like the writer.
+    /// Rotates the log as its writer does.
     fn rotate(path: &Path) {
         fs::rename(path, path.with_extension("log.1")).unwrap();
         append(path, "");

@@ -24,7 +24,7 @@ use local::status::{PERIOD, hindrance, last, list, machine_ms};
 use self::settled::{SettledCheck, SettledSearch};
 
 /// The maximum time that `--exit-code` waits for a status that is newer than the command. An idle shard is
-/// read several times a second, an unreachable one every 10 s.
+/// read several times a second, an unreachable shard every 10 s.
 const SETTLE_MAX: Duration = Duration::from_secs(15);
 
 /// Arguments of `weir status`.
@@ -61,8 +61,8 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit> {
     Ok(if arguments.exit_code && !shown.is_well { Exit::Differences } else { Exit::Done })
 }
 
-/// Polls the status until all earlier writes, and all writes that functions made because of them,
-/// are certainly processed. Returns immediately if a record waits or something failed.
+/// Polls the status until all earlier writes, and all writes of functions in response to them, are
+/// certainly processed. Returns immediately if a record waits or a mapping or shard has failed.
 fn settled(directory: &Path, output: Output) -> Result<StatusView> {
     let began = Instant::now();
     let mut settling = SettledSearch::asked_at(machine_ms());

@@ -1,9 +1,10 @@
 //! Decides whether a system has settled, so that no record waits: the rule of
 //! `weir status --exit-code`.
 //!
-//! One status is not enough: recent writes may not have been read yet, and functions may write to tables
-//! with streams in response. Therefore two statuses must agree. In the first status, no record waits. In
-//! the second status, every shard was read to its end after the first status, and no new record arrived.
+//! One status is not enough: recent writes may not have been read yet, and functions may write to
+//! tables with streams in response. The check therefore needs two statuses. In the first status, no
+//! record waits. In the second status, every shard was read completely after the first status, and
+//! no record arrived.
 //!
 //! The module is pure: it reads no file and does not wait.
 
@@ -75,8 +76,8 @@ fn read(status: &Value) -> u64 {
     list(status, "mappings").iter().filter_map(of).sum()
 }
 
-/// Returns whether each shard was read to its end by a request at the tick or later. A shard that has
-/// ended counts as read if its children are known.
+/// Returns whether each shard was read up to its newest record by a request at the tick or later. A
+/// shard that has ended counts as read if its children are known.
 fn is_read_after(mapping: &Value, tick: u64) -> bool {
     let is_true = |of: &Value, name: &str| of.get(name) == Some(&Value::Bool(true));
     list(mapping, "shards").iter().all(|shard| {

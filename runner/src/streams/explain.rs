@@ -22,16 +22,16 @@ use local::explain::{Question, REDRIVEN, Verdict, Wanted, explain};
     after_help = "Examples:\n  weir streams explain --last\n  weir streams explain --last --table movies\n  weir streams explain --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir streams explain 1000000000000002400005 --output json\n\nExit codes: 0 explained, 1 the record is neither in a stream nor in the journal"
 )]
 pub struct ExplainArguments {
-    /// A sequence number or an event id
+    /// The record, by its sequence number or event id
     #[arg(required_unless_present_any = ["last", "key"], conflicts_with_all = ["last", "key"])]
     pub record: Option<String>,
-    /// The newest record
+    /// Explain the newest record
     #[arg(long)]
     pub last: bool,
     /// The newest record of the item with this key (plain or DynamoDB JSON)
     #[arg(long, value_name = "KEY", requires = "table", conflicts_with = "last")]
     pub key: Option<String>,
-    /// Only records of this table
+    /// Search only records of this table
     #[arg(long)]
     pub table: Option<String>,
     /// The data folder of `weir up` [default: the folder of the running `weir up`, or .weir/up]

@@ -90,7 +90,7 @@ async fn since_then(running: &Running, since: &str) -> Result<Vec<String>> {
     let found = found.map_err(Failure::fatal)?;
     if found.done > 0 {
         let objects = output::counted(found.done, "object was", "objects were");
-        output::say(&format!("{objects} redriven and processed before"));
+        output::say(&format!("{objects} already redriven and processed"));
     }
     if found.without_object > 0 {
         let batches = output::counted(found.without_object, "batch has", "batches have");

@@ -31,10 +31,10 @@ const ROUNDS_PER_LISTING: u32 = 20;
 pub struct TailArguments {
     /// The table
     pub table: String,
-    /// Only records that match this Lambda filter pattern
+    /// Show only records that match this Lambda filter pattern
     #[arg(long, value_name = "PATTERN")]
     pub filter: Option<String>,
-    /// Start position
+    /// The position at which reading starts
     #[arg(long, value_enum, default_value_t = From::Latest)]
     pub from: From,
     /// Start at the first record since this time: 14:05 (UTC), 10m, 2026-11-28T14:05:00Z
@@ -175,8 +175,8 @@ fn has_an_end(arguments: &TailArguments, output: Output) -> Result<bool> {
 }
 
 impl Tail {
-    /// Opens the shards whose parents were read to their end. If reading starts at `LATEST`, shards that
-    /// are closed at the start have no records to show.
+    /// Opens the shards whose parents were read completely. If reading starts at `LATEST`, shards
+    /// that are closed at the start have no records to show.
     fn add_shards(&mut self, stream: &Stream, at_start: bool) {
         for shard in &stream.shards {
             let Some(id) = &shard.shard_id else { continue };

@@ -15,7 +15,7 @@ use local::system::System;
 /// The chosen port is in use, or the system refuses it.
 pub(super) async fn take_port(chosen: Option<u16>) -> Result<BoundListener> {
     let bound = crate::console::take_port(chosen).await;
-    bound.map_err(|error| fatal!("{error}; the flag is --console-port"))
+    bound.map_err(|error| fatal!("{error}; choose a port with --console-port"))
 }
 
 /// Starts the console, and publishes its address in `running`.

@@ -50,7 +50,7 @@ pub struct UpArguments {
     /// Let the console change tables with --store aws; with the local store, it is always allowed
     #[arg(long)]
     pub allow_writes: bool,
-    /// Data folder
+    /// Folder for the data of the store, the functions and the mappings
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/up")]
     pub directory: PathBuf,
     /// Deliver each successful batch a second time, as Lambda may do
@@ -202,7 +202,7 @@ pub enum StoreChoice {
 /// The template to run: its file and its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Template<'a> {
-    /// The file.
+    /// The path of the template.
     pub path: &'a Path,
     /// The folder of the file.
     pub folder: &'a Path,
@@ -300,7 +300,7 @@ fn unused_options(arguments: &UpArguments, stack: &Stack) -> Vec<(&'static str, 
         (
             "--allow-writes",
             arguments.allow_writes && arguments.store == StoreChoice::Local,
-            "on the local store the console may always write",
+            "the console can always write to the local store",
         ),
     ];
     let unused = options.into_iter().filter(|(_, is_unused, _)| *is_unused);
@@ -347,7 +347,8 @@ fn say_how_to_reach(system: &System, arguments: &UpArguments) {
     }
 }
 
-/// Refuses a second `weir up` in a folder, because other commands expect one.
+/// Refuses a second `weir up` in a folder, because other commands can find only one `weir up`
+/// there.
 fn refuse_beside_another() -> Result<()> {
     match RunningState::here() {
         RunningState::Running(other) => Err(fatal!(

@@ -18,7 +18,7 @@ const ERRORS_SHOWN_MAX: usize = 50;
 const FINDINGS_MAX: usize = 1_000;
 
 /// Maximum number of characters of a source line that are shown, so that the line fits into a
-/// terminal. For a longer line, an excerpt around the place of the finding is shown.
+/// terminal. For a longer line, an excerpt around the location of the finding is shown.
 const SOURCE_LINE_CHARS_MAX: usize = 120;
 
 /// Maximum number of letters that differ between a name and a suggested name.
@@ -151,7 +151,7 @@ impl fmt::Display for Diagnostics {
             write!(out, "{diagnostic}")?;
         }
         if self.more > 0 {
-            write!(out, "\n\nand {} more", self.more)?;
+            write!(out, "\n\nfindings not shown: {}", self.more)?;
         }
         Ok(())
     }
@@ -307,8 +307,8 @@ impl<'t> Findings<'t> {
         self.text.lines().count()
     }
 
-    /// Returns true if a plain scalar with this text begins at this place. At the place of a quoted
-    /// scalar, a block scalar or an alias, the source has a different text.
+    /// Returns true if a plain scalar with this text begins at this location. At the location of a
+    /// quoted scalar, a block scalar or an alias, the source has a different text.
     pub(super) fn is_plain(&self, at: Span, text: &str) -> bool {
         let line = self.source_line(at.line);
         let before = at.column.saturating_sub(1);
@@ -316,7 +316,7 @@ impl<'t> Findings<'t> {
         !is_text && line.chars().skip(before).collect::<String>().starts_with(text)
     }
 
-    /// Returns true if the scalar at this place is in quotes.
+    /// Returns true if the scalar at this location is in quotes.
     pub(super) fn is_quoted(&self, at: Span) -> bool {
         let first = self.source_line(at.line).chars().nth(at.column.saturating_sub(1));
         matches!(first, Some('"' | '\''))

@@ -6,7 +6,7 @@
 //!
 //! Parsing has three passes. A pass runs only if the previous pass found no error:
 //!
-//! 1. `syntax`: parses the text into a tree. Each node has its place in the text.
+//! 1. `syntax`: parses the text into a tree. Each node has its location in the text.
 //! 2. `declarations`: checks that every referenced name exists, including names in resources that
 //!    are not emulated and in untaken branches.
 //! 3. `resources`: evaluates (module `evaluation`) and checks (module `checks`) the properties that

@@ -12,8 +12,8 @@ pub struct NotEmulated {
     pub kind: String,
     /// The path of the property within the resource; empty for the entire resource.
     pub property: String,
-    /// The place of the setting in the template. For a setting from SAM's globals that several
-    /// resources share, the place in the globals.
+    /// The location of the setting in the template. For a setting from SAM's globals that several
+    /// resources share, the location in the globals.
     pub at: Span,
     /// The behaviour on this machine instead.
     pub instead: String,

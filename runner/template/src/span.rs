@@ -1,12 +1,12 @@
-//! A place in a template's text.
+//! A location in a template's text.
 
 use std::fmt;
 
-/// A place in the template's text. `line` and `column` are counted from 1. `column` and `width` are
-/// in characters.
+/// A location in the template's text. `line` and `column` are counted from 1. `column` and `width`
+/// are in characters.
 ///
-/// For a place that spans several lines, `width` covers only the first line. A single position has
-/// the width 1.
+/// For a location that spans several lines, `width` covers only the first line. A single position
+/// has the width 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {
     /// The line number, counted from 1.
@@ -17,7 +17,7 @@ pub struct Span {
     pub width: usize,
 }
 
-/// Formats the place as `line:column`, so that a debug output of a stack is readable.
+/// Formats the location as `line:column`, so that a debug output of a stack is readable.
 impl fmt::Debug for Span {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}:{}", self.line, self.column)

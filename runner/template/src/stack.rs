@@ -49,11 +49,11 @@ pub struct NotRun {
     pub function: String,
     /// The stream of a mapping; `None` if it is unknown, or for a function or schedule.
     pub stream: Option<StreamSource>,
-    /// The reason why it does not run.
+    /// The reason why the function, mapping or schedule does not run.
     pub reason: String,
     /// True if the template accepts the warning about this function, mapping or schedule.
     pub accepted: bool,
-    /// The place in the template.
+    /// The location of the function, mapping or schedule in the template.
     pub at: Span,
 }
 
@@ -143,11 +143,11 @@ pub struct Table {
     pub billing: Billing,
     /// The view type of the stream; `None` if the table has no stream.
     pub stream: Option<StreamViewType>,
-    /// The place of the stream's view type in the template.
+    /// The location of the stream's view type in the template.
     pub stream_at: Option<Span>,
     /// The TTL attribute; `None` if TTL is disabled.
     pub ttl_attribute: Option<String>,
-    /// The place of the logical id in the template.
+    /// The location of the logical id in the template.
     pub at: Span,
 }
 
@@ -156,7 +156,7 @@ pub struct Table {
 pub struct Index {
     /// The index's name, unique in the table.
     pub name: String,
-    /// Global or local.
+    /// The kind of the index: global or local.
     pub kind: IndexKind,
     /// The HASH attributes, 1 to 4. A local index has one: the table's partition key.
     pub partition_keys: Vec<String>,
@@ -269,7 +269,7 @@ pub struct Bucket {
     /// `BucketName`; the default is the logical id in lower case with hyphens. For example,
     /// `ArchiveBucket` becomes `archive-bucket`.
     pub name: String,
-    /// The place of the logical id in the template.
+    /// The location of the logical id in the template.
     pub at: Span,
 }
 
@@ -364,7 +364,7 @@ pub struct Function {
     /// `LoggingConfig`. Like Lambda, the runner passes it to the function in
     /// `AWS_LAMBDA_LOG_FORMAT` and `AWS_LAMBDA_LOG_LEVEL`.
     pub logging: Logging,
-    /// The place of the logical id in the template.
+    /// The location of the logical id in the template.
     pub at: Span,
 }
 
@@ -408,8 +408,8 @@ pub struct EventSourceMapping {
     pub logical_id: String,
     /// The logical id of the function.
     pub function: String,
-    /// The version or alias of the function, if the mapping specifies one. On Lambda it may have
-    /// different code. On this machine it is the same process.
+    /// The version or alias of the function, if the mapping specifies one. Lambda may have
+    /// different code for it. This machine runs the same code for all versions.
     pub qualifier: Option<String>,
     /// The stream that the mapping reads.
     pub stream: StreamSource,
@@ -441,14 +441,14 @@ pub struct EventSourceMapping {
     pub on_failure: Option<Destination>,
     /// True if the mapping is enabled.
     pub enabled: bool,
-    /// The place of the event's name or of the logical id in the template.
+    /// The location of the event's name or of the logical id in the template.
     pub at: Span,
 }
 
 /// The stream that a mapping reads.
 ///
 /// The ARN of a stream ends with the time when the stream was enabled. This time is unknown before
-/// the table exists. `!GetAtt Table.StreamArn` is therefore kept as a reference instead of a
+/// the table exists. `!GetAtt Table.StreamArn` is therefore stored as a reference instead of a
 /// string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamSource {
@@ -472,7 +472,7 @@ pub enum StartingPosition {
 pub struct FilterPattern {
     /// The pattern as JSON text.
     pub text: String,
-    /// The pattern's place in the template.
+    /// The pattern's location in the template.
     pub at: Span,
 }
 
@@ -505,6 +505,6 @@ pub struct Schedule {
     pub retries: u32,
     /// True if the schedule is enabled.
     pub enabled: bool,
-    /// The place of the event's name in the template.
+    /// The location of the event's name in the template.
     pub at: Span,
 }

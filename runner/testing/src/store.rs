@@ -14,7 +14,7 @@ use client::endpoint;
 
 /// A store in its own temporary folder, which is removed when this value is dropped.
 pub struct TestStore {
-    /// The endpoint.
+    /// The store's endpoint.
     pub url: String,
     /// A client for the endpoint.
     pub client: Client,
@@ -27,7 +27,7 @@ impl TestStore {
     /// Opens a store with one replica.
     ///
     /// # Panics
-    /// When it cannot be opened.
+    /// When the store cannot be opened.
     pub async fn open() -> Self {
         Self::with_replicas(1).await
     }
@@ -35,7 +35,7 @@ impl TestStore {
     /// Opens a store with this number of replicas.
     ///
     /// # Panics
-    /// When it cannot be opened.
+    /// When the store cannot be opened.
     pub async fn with_replicas(replicas: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(config(&folder, replicas), Box::new(|_| ())).await.unwrap();
@@ -45,7 +45,7 @@ impl TestStore {
     /// Opens a store with one replica, without background ticks, so that no item expires.
     ///
     /// # Panics
-    /// When it cannot be opened.
+    /// When the store cannot be opened.
     pub async fn without_ticks() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_without_ticks(config(&folder, 1), Box::new(|_| ())).await.unwrap();

@@ -1,8 +1,7 @@
 //! Explains why a function ran, or did not run, for a record.
 //!
-//! The journal has the attempts, and the stream has the record. If the journal or the stream no
-//! longer has this data, the answer reports it. `weir streams explain` and the console show the
-//! answer.
+//! The journal has the attempts, and the stream has the record. The answer reports when the journal
+//! or the stream no longer has this data. `weir streams explain` and the console show the answer.
 
 mod newest;
 #[cfg(test)]
@@ -41,7 +40,7 @@ pub enum Wanted<'a> {
 /// A question about a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// The record.
+    /// The record to explain.
     pub wanted: Wanted<'a>,
     /// The table to which the record belongs, if it is known.
     pub table: Option<&'a str>,
@@ -98,10 +97,10 @@ impl Explanation {
 /// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// Neither a stream nor the journal has the record: name a different record.
+    /// Neither a stream nor the journal has the record. The user has to name a different record.
     #[error("{0}")]
     NoRecord(String),
-    /// The journal or a stream cannot be read: try again, or repair it.
+    /// The journal or a stream cannot be read. The user has to retry, or to correct the cause.
     #[error(transparent)]
     Unreadable(#[from] Failure),
 }
@@ -175,17 +174,17 @@ fn begin_of(found: &Found) -> Option<i64> {
 }
 
 /// The number of the journal's newest segments that are read for the newest records. They have
-/// 8 MB, or some 70,000 deliveries, which can be read within 100 ms.
+/// 8 MB, or about 70,000 deliveries, which can be read within 100 ms.
 const NEWEST_SEGMENTS: usize = 2;
 
 /// A record that was read from a stream, with its table and shard.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The table.
+    /// The name of the table.
     pub table: String,
     /// The shard.
     pub shard: String,
-    /// The record.
+    /// The record to explain.
     pub record: Record,
 }
 
@@ -202,7 +201,7 @@ pub fn verdicts_of_newest(
     let status = status::read(directory);
     let wanted: Vec<SequenceNumber> =
         records.iter().map(|found| found.record.sequence.clone()).collect();
-    // `None` sorts first, so all lines are used if a record has no time.
+    // `None` sorts first, so all lines of the journal are used if a record has no time.
     let since_ms = records.iter().map(begin_of).min().flatten();
     let tables: BTreeSet<String> = records.iter().map(|found| found.table.clone()).collect();
     let histories = match Reader::open_newest(&directory.join("journal"), NEWEST_SEGMENTS) {
@@ -250,10 +249,10 @@ async fn wanted(question: &Question<'_>, open: impl Fn() -> Result<Reader>) -> R
     })
 }
 
-/// The maximum number of gaps that are shown if a record is not found.
+/// The maximum number of gaps in the journal that are shown if a record is not found.
 const GAPS_SHOWN: usize = 3;
 
-/// The reason why the record itself was not found. Its journal may still exist.
+/// The reason why no stream has the record. The journal may still have its attempts.
 enum NotFound {
     /// The record is in none of the streams.
     Gone,
@@ -279,7 +278,7 @@ impl NotFound {
 /// Returns the reason why no stream was read.
 fn not_asked(is_running: bool) -> &'static str {
     if is_running {
-        "the `weir up` here uses AWS, but its endpoint is unknown, so no stream was searched: name it with --endpoint"
+        "the endpoint of the running `weir up` is unknown, so no stream was searched: name the store with --endpoint"
     } else {
         "no `weir up` runs on this data folder, so no stream was searched"
     }
@@ -298,7 +297,7 @@ fn lost(history: &History) -> String {
     let shown: String = gaps.clone().take(GAPS_SHOWN).collect();
     match gaps.count().saturating_sub(GAPS_SHOWN) {
         0 => shown,
-        more => format!("{shown}\n  and {more} more times"),
+        more => format!("{shown}\n  gaps not shown: {more}"),
     }
 }
 
@@ -383,8 +382,8 @@ fn text(
     text
 }
 
-/// Returns the number of bisects before this attempt: the number of distinct larger sizes of
-/// earlier attempts that include all its records.
+/// Returns the number of bisects before `attempt`: the number of distinct larger batch sizes of
+/// earlier attempts that include all records of `attempt`.
 fn depth(attempt: &Attempt, all: &[Attempt]) -> usize {
     let larger: BTreeSet<usize> = all
         .iter()
@@ -415,8 +414,8 @@ fn event_id(history: &History, found: Option<&Found>) -> Option<String> {
     live.or(history.record.as_ref().map(|record| record.event_id())).map(str::to_owned)
 }
 
-/// Searches for a record by the given number, then by the number without leading zeros. The archive
-/// adds leading zeros so that the numbers sort as strings.
+/// Searches for a record by the given sequence number, then by the number without leading zeros.
+/// The archive adds leading zeros so that sequence numbers sort as strings.
 async fn find_either(
     client: &Client,
     sequence: &str,

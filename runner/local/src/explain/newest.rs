@@ -14,8 +14,8 @@ use client::output;
 use client::shards::{self, Place, Start, Stream};
 use mapping::{Record, SequenceNumber};
 
-/// The number of consecutive empty pages after which an open shard counts as read to its end. A single page
-/// may be empty although more records follow.
+/// The number of consecutive empty pages after which an open shard counts as completely read. A
+/// single page may be empty although more records follow.
 const EMPTY_PAGES_MAX: u32 = 5;
 /// The interval of progress messages.
 const PROGRESS: Duration = Duration::from_secs(2);
@@ -96,7 +96,7 @@ impl Search<'_> {
     }
 }
 
-/// Returns whether a record belongs to the item with a key. Numbers are compared by value.
+/// Returns whether a record belongs to the item with this key. Numbers are compared by value.
 fn is_of(record: &Record, key: &Item) -> bool {
     let keys = record.event().pointer("/dynamodb/Keys").map(Value::to_string);
     keys.and_then(|keys| json::item_from_str(&keys).ok()).is_some_and(|keys| keys == *key)

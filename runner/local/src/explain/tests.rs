@@ -12,8 +12,8 @@ fn record(sequence: &str) -> RecordName {
     RecordName(sequence.to_owned(), format!("id-{sequence}"), "MODIFY".to_owned())
 }
 
-/// Parses `invoked BATCH ATTEMPT SEQ…`, `ok BATCH`, `failed BATCH DONE REASON…`, `gave-up FIRST
-/// LAST KEY`, `unstored WHY…`, `passed-over SEQ WHY…`; an attempt takes 7 ms.
+/// Parses one journal entry: `invoked BATCH ATTEMPT SEQ…`, `ok BATCH`, `failed BATCH DONE REASON…`,
+/// `gave-up FIRST LAST KEY`, `unstored WHY…` or `passed-over SEQ WHY…`. An attempt takes 7 ms.
 fn entry(line: &str) -> Entry {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (mapping, shard) = ("votes".to_owned(), "shardId-1".to_owned());
@@ -107,7 +107,8 @@ fn explain_with(
     (text(sequence, &history, Err(&NotFound::Gone), &verdicts), object)
 }
 
-/// A batch of four whose third record is bad: bisected twice, then retried alone and discarded.
+/// A batch of four records whose third record always fails: the batch is bisected twice, then this
+/// record is retried in its own batch and discarded.
 const BISECTED: &str = "\
 invoked 1 1 41 42 43 44
 failed 1 0 Unhandled: bad
@@ -128,7 +129,7 @@ fn a_bisected_batch_is_a_tree() {
     let expected = "\
 record 43  votes  MODIFY  shardId-1
  (from the journal only: the record is no longer in a stream)
- └─ votes  discarded      RetryAttemptsExhausted, kept in s3://failures/aws/lambda/x
+ └─ votes  discarded      RetryAttemptsExhausted, stored in s3://failures/aws/lambda/x
      batch 1-1 (4 records) · attempt 1 · error after 7 ms: Unhandled: bad
        batch 1-2 (2 records) (another part) · attempt 1 · ok 7 ms
        batch 1-3 (2 records) · attempt 1 · error after 7 ms: Unhandled: bad
@@ -174,18 +175,18 @@ fn a_discarded_record_is_shown_with_its_place() {
     let queue = Messages::Queue("Failed".to_owned());
     let topic = Messages::Topic("Alarms".to_owned());
     let cases = [
-        ((Some("failures"), None), "kept in s3://failures/aws/lambda/x", Some("aws/lambda/x")),
+        ((Some("failures"), None), "stored in s3://failures/aws/lambda/x", Some("aws/lambda/x")),
         (
             (None, Some(queue)),
-            "kept in up/destinations/Failed/x.json",
+            "stored in up/destinations/Failed/x.json",
             Some("up/destinations/Failed/x.json"),
         ),
         (
             (None, Some(topic)),
-            "kept in up/destinations/Alarms/x.json",
+            "stored in up/destinations/Alarms/x.json",
             Some("up/destinations/Alarms/x.json"),
         ),
-        ((None, None), "kept below up/destinations, in a file `x.json`", None),
+        ((None, None), "stored below up/destinations, in a file `x.json`", None),
     ];
     for (destination, place, object) in cases {
         let (text, found) = explain_with(BISECTED, "43", destination, &[]);
@@ -219,13 +220,13 @@ fn a_redriven_record_is_reported_as_that() {
     };
     let said =
         |redrives: &[Redrive]| explain_with(BISECTED, "43", (Some("failures"), None), redrives).0;
-    let given_up = "RetryAttemptsExhausted, kept in s3://failures/aws/lambda/x";
+    let given_up = "RetryAttemptsExhausted, stored in s3://failures/aws/lambda/x";
     let (first, second) = ("1970-01-01T00:00:00.001Z", "1970-01-01T00:00:00.002Z");
     for (redrives, expected) in [
         (vec![redrive(1, 0)], format!("discarded      {given_up}; the redrive at {first} failed")),
         (
             vec![redrive(1, 0), redrive(2, 1), redrive(3, 0)],
-            format!("redriven       processed at {second}; discarded: {given_up}"),
+            format!("redriven       processed at {second}; discarded earlier: {given_up}"),
         ),
     ] {
         let said = said(&redrives);
@@ -353,7 +354,7 @@ fn a_discarded_record_waits_for_its_destination() {
     let again = explain(&format!("{failed}\ninvoked 2 2 41"), "41");
     assert!(again.contains("no attempt has succeeded yet"), "{again}");
     let kept = explain(&format!("{failed}\ngave-up 41 41 aws/lambda/x"), "41");
-    assert!(kept.contains("discarded      RetryAttemptsExhausted, kept in"), "{kept}");
+    assert!(kept.contains("discarded      RetryAttemptsExhausted, stored in"), "{kept}");
 }
 
 /// Goal: an attempt whose outcome the journal lacks is reported as running, as cut off by a kill, or as

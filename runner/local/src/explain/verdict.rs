@@ -15,17 +15,17 @@ use mapping::{FilterCriteria, ItemValues, SequenceNumber};
 
 /// The verdict of one mapping about the record.
 pub struct Verdict {
-    /// The mapping.
+    /// The name of the mapping.
     pub mapping: String,
     /// The function's name.
     pub function: String,
     /// The outcome in a word or two, such as `delivered` or `filtered out`.
     pub outcome: &'static str,
-    /// The reason, or where the record is kept; may be empty.
+    /// The reason for the outcome, or where the discarded record is stored; may be empty.
     pub detail: String,
     /// The attempts with the record or with a part of its batch.
     pub attempts: Vec<Attempt>,
-    /// The argument of a redrive, if the record was discarded into a failure object.
+    /// The argument of `weir streams redrive`, if the discarded record is in a failure object.
     pub failure_object: Option<String>,
     /// For each pattern, why the filter rejects the record.
     pub filter: Vec<String>,
@@ -78,14 +78,14 @@ impl Verdict {
 pub(super) struct Surroundings<'a> {
     pub(super) found: Option<&'a Found>,
     pub(super) status: Option<&'a Value>,
-    /// The data folder.
+    /// The data folder of `weir up`.
     pub(super) directory: &'a Path,
     pub(super) redrives: &'a [Redrive],
     /// The record's shard, if the journal names it.
     pub(super) shard: Option<&'a str>,
     /// Whether the `weir up` that writes the journal is running.
     pub(super) is_running: bool,
-    /// The reason why that `weir up` cannot write; `None` if it can.
+    /// The reason why the `weir up` of the data folder cannot write its files; `None` if it can.
     pub(super) hindered: Option<&'a str>,
 }
 
@@ -186,7 +186,9 @@ fn verdict(
         let place = kept.as_ref().map_or_else(|| kept_nowhere(&mapping.facts), |kept| &kept.place);
         let given_up = format!("{}, {place}", given_up.condition);
         match redriven(redrives, &mapping.facts, sequence) {
-            Some((true, at)) => (REDRIVEN, format!("processed at {at}; discarded: {given_up}")),
+            Some((true, at)) => {
+                (REDRIVEN, format!("processed at {at}; discarded earlier: {given_up}"))
+            }
             Some((false, at)) => ("discarded", format!("{given_up}; the redrive at {at} failed")),
             None => ("discarded", given_up),
         }
@@ -260,9 +262,9 @@ const TRIED: &str = "no attempt has succeeded yet";
 const TRIED_BEFORE: &str = "no attempt is known to have succeeded; `weir up` is not running, and resumes from the checkpoint when it starts";
 const DISABLED: &str = "the mapping is disabled now (`Enabled: false` in the template)";
 const NOT_DELIVERED: &str = "not delivered";
-const KEPT_NOWHERE: &str = "kept nowhere: the mapping has no OnFailure destination";
+const KEPT_NOWHERE: &str = "stored nowhere: the mapping has no OnFailure destination";
 const KEPT_TOO_LATE: &str =
-    "kept nowhere: the OnFailure destination was unreachable until the records expired";
+    "stored nowhere: the OnFailure destination was unreachable until the records expired";
 
 fn kept_nowhere(facts: &MappingFacts) -> &'static str {
     let has_destination = facts.bucket.is_some() || facts.messages.is_some();
@@ -282,9 +284,9 @@ fn redriven(redrives: &[Redrive], facts: &MappingFacts, sequence: &str) -> Optio
 
 /// The place where discarded records are stored.
 struct DiscardLocation {
-    /// The description for users.
+    /// The description of the location, for users.
     place: String,
-    /// The argument of `weir streams redrive`, if known.
+    /// The argument of `weir streams redrive`; `None` if it is unknown.
     object: Option<String>,
 }
 
@@ -292,17 +294,17 @@ impl DiscardLocation {
     fn new(facts: &MappingFacts, key: &str, directory: &Path) -> Self {
         let MappingFacts { bucket, messages, .. } = facts;
         if let Some(bucket) = bucket {
-            let place = format!("kept in s3://{bucket}/{key}");
+            let place = format!("stored in s3://{bucket}/{key}");
             return Self { place, object: Some(key.to_owned()) };
         }
         if let Some(messages) = messages {
             let file = messages.file(directory, key).display().to_string();
-            return Self { place: format!("kept in {file}"), object: Some(file) };
+            return Self { place: format!("stored in {file}"), object: Some(file) };
         }
         // Journals of older versions lack the names of queues and topics, so the folder is not known.
         let name = key.rsplit('/').next().unwrap_or(key);
         let folder = directory.join("destinations");
-        let place = format!("kept below {}, in a file `{name}.json`", folder.display());
+        let place = format!("stored below {}, in a file `{name}.json`", folder.display());
         Self { place, object: None }
     }
 }
@@ -319,7 +321,7 @@ pub(super) struct UndeliveredRecord<'a> {
     pub(super) starts_at: Option<&'a str>,
     /// Whether the mapping's `weir up` is running.
     pub(super) is_running: bool,
-    /// The reason why that `weir up` cannot write; `None` if it can.
+    /// The reason why the `weir up` of the data folder cannot write its files; `None` if it can.
     pub(super) hindered: Option<&'a str>,
 }
 
@@ -469,7 +471,7 @@ fn end(attempt: &Attempt) -> String {
             format!("error{done} after {took_ms} ms: {}", in_a_line(reason))
         }
         Some(End::Missed) => {
-            "the outcome is not in the journal: `weir up` was killed or `--chaos` crashed the poller during the attempt, or `weir up` had no room for the report; the function may have processed the record"
+            "the outcome is not in the journal: `weir up` was killed or `--chaos` crashed the poller during the attempt, or the report was dropped because the queue of reports was full; the function may have processed the record"
                 .to_owned()
         }
         None => "running".to_owned(),

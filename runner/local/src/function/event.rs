@@ -24,14 +24,14 @@ pub enum Stream {
 pub enum Event<'a> {
     /// A process was started.
     InstanceStarted {
-        /// The function.
+        /// The name of the function.
         function: &'a str,
         /// The process id.
         pid: u32,
     },
     /// A process requested its first invocation, so it is ready.
     InstanceReady {
-        /// The function.
+        /// The name of the function.
         function: &'a str,
         /// The process id.
         pid: u32,
@@ -40,7 +40,7 @@ pub enum Event<'a> {
     },
     /// A process ended.
     InstanceExited {
-        /// The function.
+        /// The name of the function.
         function: &'a str,
         /// The process id.
         pid: u32,
@@ -50,12 +50,12 @@ pub enum Event<'a> {
     /// The program was rebuilt. Later invocations use the new program, and idle instances of the old
     /// program end.
     ProgramChanged {
-        /// The function.
+        /// The name of the function.
         function: &'a str,
     },
     /// An instance received an invocation.
     InvocationStarted {
-        /// The function.
+        /// The name of the function.
         function: &'a str,
         /// The request id of the invocation.
         request_id: &'a str,
@@ -66,7 +66,7 @@ pub enum Event<'a> {
     },
     /// An invocation ended.
     InvocationEnded {
-        /// The function.
+        /// The name of the function.
         function: &'a str,
         /// The request id of the invocation.
         request_id: &'a str,
@@ -77,7 +77,7 @@ pub enum Event<'a> {
     },
     /// A process wrote a line.
     Line {
-        /// The function.
+        /// The name of the function.
         function: &'a str,
         /// The stream to which the line was written.
         stream: Stream,

@@ -97,7 +97,7 @@ pub(super) struct Instance {
     number: u64,
     pid: u32,
     started: Instant,
-    /// The keys with which the process was started.
+    /// The AWS keys with which the process was started.
     keys: Credentials,
     /// The build from which the process was started.
     build: Option<Build>,
@@ -122,7 +122,7 @@ pub(super) struct Handle {
 impl Handle {
     pub(super) fn kill(&self) {
         self.mailbox.close();
-        // The channel has room for one signal. One signal is enough, so a full channel does not matter.
+        // The channel holds one signal. One signal is enough, so a full channel does not matter.
         let _sent = self.kill.try_send(());
     }
 

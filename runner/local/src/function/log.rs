@@ -21,7 +21,8 @@ const FILE_BYTES_MAX: u64 = 10 * 1_024 * 1_024;
 /// The maximum length of a line. Source: Amazon CloudWatch Logs quotas, event size (256 KB).
 const LINE_BYTES_MAX: usize = 256 * 1_024;
 
-/// The number of lines that are kept of each instance, to explain why an instance did not start.
+/// The number of last lines of an instance that are stored, to explain why the instance did not
+/// start.
 const TAIL_LINES: usize = 20;
 
 /// The pause before a log is read, in which the function's last lines arrive through its pipes.
@@ -30,7 +31,7 @@ const TAIL_PAUSE: Duration = Duration::from_millis(30);
 /// The number of bytes at the end of a log file in which the lines of the last invocation are searched.
 const TAIL_SEARCH_BYTES: usize = 1_024 * 1_024;
 
-/// Appends lines to a file of bounded size.
+/// A log file of bounded size, to which lines are appended.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,

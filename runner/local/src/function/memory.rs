@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The interval between two checks of a process. A check costs some microseconds.
+/// The interval between two checks of a process. A check takes a few microseconds.
 pub(super) const PERIOD: Duration = Duration::from_millis(50);
 
 const BYTES_IN_KB: u64 = 1_024;

@@ -101,7 +101,7 @@ pub struct Settings {
 /// The launch settings of a handler in Python or Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
-    /// The interpreter.
+    /// The path of the interpreter.
     pub program: PathBuf,
     /// The interpreter's arguments, which include the client of the Runtime API.
     pub arguments: Vec<String>,
@@ -232,15 +232,15 @@ pub enum Error {
         "function=`{name}` is not a valid name: write 1 to 64 letters, digits, hyphens and underscores"
     )]
     InvalidName {
-        /// The name.
+        /// The rejected name.
         name: String,
     },
     /// A setting is zero, so no instance could ever run.
     #[error("function=`{name}`: {setting} must be greater than zero")]
     Zero {
-        /// The function.
+        /// The name of the function.
         name: String,
-        /// The setting.
+        /// The name of the setting that is zero.
         setting: &'static str,
     },
     /// The template sets a variable that Lambda sets itself.
@@ -248,9 +248,9 @@ pub enum Error {
         "function=`{name}`: environment variable=`{variable}` is reserved by Lambda; use a different name"
     )]
     ReservedVariable {
-        /// The function.
+        /// The name of the function.
         name: String,
-        /// The variable.
+        /// The name of the environment variable.
         variable: String,
     },
     /// A variable's name or value cannot be passed to a process.
@@ -258,9 +258,9 @@ pub enum Error {
         "function=`{name}`: environment variable=`{variable}` must have a name of letters, digits and underscores, and no zero byte in its value"
     )]
     InvalidVariable {
-        /// The function.
+        /// The name of the function.
         name: String,
-        /// The variable.
+        /// The name of the environment variable.
         variable: String,
     },
     /// There is no file at the path of the binary.
@@ -268,7 +268,7 @@ pub enum Error {
         "function=`{name}`: the file binary=`{binary}` does not exist; build the function first"
     )]
     NoBinary {
-        /// The function.
+        /// The name of the function.
         name: String,
         /// The path where the binary must be.
         binary: PathBuf,
@@ -276,7 +276,7 @@ pub enum Error {
     /// The log file cannot be written.
     #[error("function=`{name}`: cannot write log file=`{path}`: {source}")]
     Log {
-        /// The function.
+        /// The name of the function.
         name: String,
         /// The file.
         path: PathBuf,

@@ -76,7 +76,7 @@ impl Orphans {
         }
     }
 
-    /// Records that a group has ended.
+    /// Records that a process group has ended.
     pub(super) fn ended(&self, group: u32) {
         let mut state = self.state();
         if state.live.remove(&group) {
@@ -90,7 +90,8 @@ impl Orphans {
 }
 
 impl State {
-    /// Sends the change to the shell. Starts a new shell if the previous one has exited.
+    /// Reports a started or ended group to the shell. Starts a new shell if the previous shell has
+    /// exited.
     fn send_change(&mut self, sign: char, group: u32) {
         if let Some(watcher) = &mut self.watcher
             && watcher.tell(sign, group).is_ok()
@@ -129,7 +130,7 @@ mod tests {
     /// killed.
     const HOLDS: &str = "WEIR_TEST_HOLDS_PROCESSES";
 
-    /// Starts a long-running process in its own group.
+    /// Starts a long-running process in its own process group.
     fn lasting() -> process::Child {
         process::Command::new("sleep").arg("600").process_group(0).spawn().unwrap()
     }

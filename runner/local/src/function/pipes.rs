@@ -9,9 +9,10 @@ use std::time::Duration;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 
-/// The maximum wait. A function that writes without end must not delay its invocations further.
+/// The maximum time until the pipes count as empty. A function that writes without end must not delay
+/// its invocations longer.
 const WAIT_MAX: Duration = Duration::from_millis(50);
-/// The pause between two checks.
+/// The pause between two checks of the pipes.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The pipes of one process; empty if the system does not report how many bytes are in a pipe.
@@ -31,7 +32,7 @@ impl Pipes {
         Self { ends: output.into_iter().chain(error).filter_map(Result::ok).collect() }
     }
 
-    /// Returns no pipes.
+    /// Returns an empty value, because this system does not report how many bytes are in a pipe.
     #[cfg(not(unix))]
     pub(super) fn of(_: &Child) -> Self {
         Self::default()

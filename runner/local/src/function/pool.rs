@@ -218,8 +218,9 @@ impl Function {
         InvokeOutcome::NotInvoked(format!("function=`{}`: its instances keep exiting", self.name()))
     }
 
-    /// Starts an instance, waits until it is ready for an invocation, and ends it. Returns the reason if it
-    /// cannot start. Does nothing if an invocation has started an instance, or if all places are taken.
+    /// Starts an instance, waits until it is ready for an invocation, and ends it. Returns the
+    /// reason if it cannot start. Does nothing if an invocation has started an instance, or if the
+    /// function already has its maximum number of instances.
     pub async fn start_failure(&self) -> Option<String> {
         let pool = &self.pool;
         let _place = pool.places.try_acquire().ok()?;

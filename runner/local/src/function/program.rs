@@ -19,7 +19,7 @@ pub(super) const LOOKS_MAX: u32 = 15;
 /// The files that are watched.
 #[derive(Clone, Debug)]
 pub(super) enum Program {
-    /// A file.
+    /// One executable file.
     File(PathBuf),
     /// The source files below these folders.
     Sources(Vec<PathBuf>),
@@ -93,10 +93,10 @@ pub(super) fn current_build(program: &Program) -> Option<Build> {
     }
 }
 
-/// Returns the build for the next invocation: the known build, or a newer complete build. Returns `None` if
-/// there is no complete build. If an instance is warm, the function does not wait for an incomplete build,
-/// because the warm instance can run the invocation. The function never waits for a file that does not exist,
-/// because a build may take long.
+/// Returns the build for the next invocation: the known build, or a newer complete build. Returns
+/// `None` if there is no complete build. If an instance is warm, this call does not wait for an
+/// incomplete build, because the warm instance can run the invocation. It never waits for a file
+/// that does not exist, because a build may take long.
 pub(super) async fn current(program: &Program, known: &Build, is_warm: bool) -> Option<Build> {
     let mut before = None;
     for _ in 0..LOOKS_MAX {

@@ -20,7 +20,7 @@ const FIRST_ANSWER_MAX: Duration = Duration::from_secs(900);
 const ALLOWANCE: Duration = Duration::from_secs(120);
 /// The advice if no program responds at the address.
 const ABSENT: &str =
-    "; start the program that runs the function there, such as `cargo lambda watch`";
+    "; at this address, start the program that runs the function, such as `cargo lambda watch`";
 
 /// Another program that runs the function, and the function's name in that program.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -27,7 +27,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{InvokeOutcome, RESPONSE_BYTES_MAX, outcome};
 
-/// An invocation for an instance.
+/// An invocation, with the channels that report its receipt and its response.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) request_id: String,
@@ -37,7 +37,7 @@ pub(super) struct Delivery {
     pub(super) payload: Bytes,
     /// Notified when the instance receives the invocation.
     pub(super) received: oneshot::Sender<()>,
-    /// Receives the response of the instance.
+    /// The channel for the response of the instance.
     pub(super) reply: oneshot::Sender<InvokeOutcome>,
 }
 
@@ -192,7 +192,7 @@ impl Mailbox {
         };
         let lose = |left: u32| left.checked_sub(1);
         if self.answers_to_drop.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
-            // The channel has room for one signal. One signal is enough, so a full channel does not
+            // The channel holds one signal. One signal is enough, so a full channel does not
             // matter.
             let _sent = self.kill.try_send(());
             // The caller must notice the end of the process and not a closed channel, so the channel is kept

@@ -13,8 +13,8 @@ use super::Credentials;
 use client::error_cause::innermost;
 use client::failure::{Result, fatal};
 
-/// The time before the expiry at which keys are renewed, in addition to the maximum time of an
-/// invocation. SDKs renew their keys with the same margin.
+/// The reserve that is added to the maximum time of an invocation. Keys are renewed when less than
+/// this total remains until they expire. SDKs use the same reserve.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
 /// The minimum time between two requests to a source that had no newer keys, because a source may use
 /// the network.
@@ -26,7 +26,7 @@ const ASK_MAX: Duration = Duration::from_secs(30);
 /// because invocations wait for the source.
 const ASK_MAX_WHILE_GOOD: Duration = Duration::from_secs(5);
 
-/// The keys of one function.
+/// The AWS keys of one function, and their renewal.
 #[derive(Debug)]
 pub(super) struct Signing {
     source: Option<SharedCredentialsProvider>,

@@ -382,7 +382,7 @@ async fn what_can_never_be_started_fails_and_what_is_not_there_was_not_invoked()
         let has_type = String::from_utf8_lossy(&payload).contains("Runtime.InvalidEntrypoint");
         assert!(message.contains(expected) && has_type, "{message}");
         assert!(fixture.log().contains(expected), "{}", fixture.log());
-        // The program may be rebuilt, so its absence is not a permanent error.
+        // A build may create the program later, so a missing program is not a permanent error.
         fs::remove_file(&fixture.function.settings().binary).unwrap();
         let InvokeOutcome::NotInvoked(reason) = fixture.invoke(json!({})).await else { panic!() };
         assert!(reason.contains("cannot start binary"), "{reason}");
@@ -499,7 +499,7 @@ async fn an_instance_is_followed_by_one_with_newer_keys() {
             (outcome, _) => panic!("{expected:?}: {outcome:?}"),
         }
     }
-    // The instance with the first keys has ended, and the other instance was kept.
+    // The instance with the first keys has ended, and the instance with the newer keys still runs.
     wait(|| fixture.function.instances().len() == 1).await;
 }
 

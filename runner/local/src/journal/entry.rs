@@ -63,8 +63,8 @@ impl Messages {
     }
 }
 
-/// Returns the default for older journals, which lack this field: their mappings read the failed items
-/// in the function's response.
+/// Returns the value of `report_batch_item_failures` for journals from before this field existed.
+/// In such a journal, every mapping reads the failed items in the function's response.
 fn as_before() -> bool {
     true
 }
@@ -76,14 +76,14 @@ fn as_before() -> bool {
 pub enum Entry {
     /// A run started. The line is repeated at the beginning of each segment.
     Run {
-        /// [`FORMAT`].
+        /// The version of the journal's format: [`FORMAT`].
         format: u32,
-        /// The store's time.
+        /// The store's time of the event.
         at_ms: i64,
     },
     /// A mapping and its settings. The line is repeated at the beginning of each segment.
     Mapping {
-        /// The mapping.
+        /// The mapping's name.
         mapping: String,
         /// The function's name.
         function: String,
@@ -107,11 +107,11 @@ pub enum Entry {
     },
     /// One record did not match the filter.
     PassedOver {
-        /// The mapping.
+        /// The mapping's name.
         mapping: String,
-        /// The shard.
+        /// The shard's id.
         shard: String,
-        /// The store's time.
+        /// The store's time of the event.
         at_ms: i64,
         /// The record.
         record: RecordName,
@@ -121,13 +121,13 @@ pub enum Entry {
     /// Further records of a page did not match the filter. The journal names only the first such records
     /// of a page individually.
     PassedOverMore {
-        /// The mapping.
+        /// The mapping's name.
         mapping: String,
-        /// The shard.
+        /// The shard's id.
         shard: String,
-        /// The store's time.
+        /// The store's time of the event.
         at_ms: i64,
-        /// The first of these records.
+        /// The sequence number of the first of these records.
         first: String,
         /// The last of these records. Records between them may have matched.
         last: String,
@@ -136,19 +136,19 @@ pub enum Entry {
     },
     /// The function is invoked.
     Invoked {
-        /// The mapping.
+        /// The mapping's name.
         mapping: String,
-        /// The shard.
+        /// The shard's id.
         shard: String,
-        /// The store's time.
+        /// The store's time of the event.
         at_ms: i64,
-        /// The monotonic time, for durations.
+        /// The monotonic time in milliseconds, for durations.
         tick_ms: u64,
-        /// The number of the attempt, unique within the run.
+        /// The number of the delivery attempt, unique within the run.
         batch: u64,
         /// The number of attempts for these records so far, including this one.
         attempt: u32,
-        /// The records.
+        /// The records of the attempt.
         records: Vec<RecordName>,
         /// The request id in the function's log; missing in older journals.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,39 +156,39 @@ pub enum Entry {
     },
     /// An attempt was successful.
     Succeeded {
-        /// The mapping.
+        /// The mapping's name.
         mapping: String,
-        /// The monotonic time, for durations.
+        /// The monotonic time in milliseconds, for durations.
         tick_ms: u64,
-        /// The number of the attempt.
+        /// The number of the delivery attempt, as in [`Entry::Invoked`].
         batch: u64,
     },
     /// An attempt failed completely or partly.
     Failed {
-        /// The mapping.
+        /// The mapping's name.
         mapping: String,
-        /// The monotonic time, for durations.
+        /// The monotonic time in milliseconds, for durations.
         tick_ms: u64,
-        /// The number of the attempt.
+        /// The number of the delivery attempt, as in [`Entry::Invoked`].
         batch: u64,
-        /// The number of records at the start of the batch that succeeded nevertheless.
+        /// The number of records at the start of the batch that the function processed.
         done: usize,
-        /// The reason.
+        /// The reason why the attempt failed.
         reason: String,
     },
     /// Records were discarded.
     GaveUp {
-        /// The mapping.
+        /// The mapping's name.
         mapping: String,
-        /// The shard.
+        /// The shard's id.
         shard: String,
-        /// The store's time.
+        /// The store's time of the event.
         at_ms: i64,
-        /// The first record.
+        /// The sequence number of the first record.
         first: String,
-        /// The last record.
+        /// The sequence number of the last record.
         last: String,
-        /// The number of records.
+        /// The number of discarded records.
         count: usize,
         /// `RetryAttemptsExhausted` or `RecordAgeExceeded`.
         condition: String,
@@ -197,33 +197,33 @@ pub enum Entry {
     },
     /// Discarded records cannot be stored at their destination yet, so their shard waits.
     DestinationUnavailable {
-        /// The mapping.
+        /// The mapping's name.
         mapping: String,
-        /// The shard.
+        /// The shard's id.
         shard: String,
-        /// The store's time.
+        /// The store's time of the event.
         at_ms: i64,
-        /// The reason.
+        /// The reason why the records cannot be stored.
         reason: String,
     },
     /// Records were trimmed before they were read, so the shard is blocked.
     Gap {
-        /// The mapping.
+        /// The mapping's name.
         mapping: String,
-        /// The shard.
+        /// The shard's id.
         shard: String,
-        /// The store's time.
+        /// The store's time of the event.
         at_ms: i64,
         /// The error of the stream.
         reason: String,
     },
-    /// A number of reports is missing from the journal, because it was too slow or could not be written.
+    /// Reports are missing from the journal, because it was too slow or could not be written.
     Missed {
-        /// The mapping.
+        /// The mapping's name.
         mapping: String,
-        /// The store's time.
+        /// The store's time of the event.
         at_ms: i64,
-        /// The number of reports.
+        /// The number of missing reports.
         count: u64,
     },
 }

@@ -10,21 +10,21 @@ use super::entry::{Entry, Line};
 /// A batch that blocks its shard: its attempts failed, or its records cannot be stored at their destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// The mapping.
+    /// The mapping's name.
     pub mapping: String,
-    /// The shard.
+    /// The shard's id.
     pub shard: String,
-    /// The first record of the batch.
+    /// The sequence number of the first record of the batch.
     pub first: String,
     /// The store's time of the first attempt.
     pub since_ms: i64,
     /// The number of attempts for these records.
     pub attempts: u32,
-    /// The last error.
+    /// The error of the last attempt.
     pub reason: String,
 }
 
-/// An attempt whose result is not known yet.
+/// An attempt whose result has not been read from the journal yet.
 struct Open {
     shard: String,
     at_ms: i64,

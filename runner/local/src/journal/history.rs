@@ -25,9 +25,9 @@ pub struct History {
 /// A shard in which a mapping has lost records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardLoss {
-    /// The mapping.
+    /// The mapping's name.
     pub mapping: String,
-    /// The shard.
+    /// The shard's id.
     pub shard: String,
     /// The store's time when the loss was first detected.
     pub at_ms: i64,
@@ -50,8 +50,8 @@ pub struct MappingHistory {
     pub discarded: Option<DiscardedBatch>,
     /// The reason why discarded records of the record's shard could not be stored, after the last attempt.
     pub undelivered: Option<String>,
-    /// The first and last records of the batches whose range includes the record, although the batches
-    /// do not contain it.
+    /// The first and last records of the batches whose range includes the record although they do
+    /// not contain the record.
     others: BTreeSet<(String, String)>,
     /// The number of the mapping's reports that the journal lacks.
     pub missed: u64,
@@ -81,7 +81,7 @@ pub struct MappingFacts {
 /// The reason why the filter rejected the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilterRejection {
-    /// One sentence for each pattern.
+    /// For each pattern, one sentence that explains the rejection.
     Reasons(Vec<String>),
     /// The record is in a range of rejected records that the journal does not name individually.
     InRange {
@@ -95,7 +95,7 @@ pub enum FilterRejection {
 /// An attempt to deliver a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The run.
+    /// The number of the run of `weir up`.
     pub run: u64,
     /// The number of the attempt, unique within the run.
     pub batch: u64,
@@ -104,7 +104,7 @@ pub struct Attempt {
     /// The store's time of the attempt.
     pub at_ms: i64,
     tick_ms: u64,
-    /// The sequence numbers of its records.
+    /// The sequence numbers of the attempt's records.
     pub records: Vec<String>,
     /// The position of the requested record, if it is in this attempt.
     pub place: Option<usize>,
@@ -119,16 +119,16 @@ pub struct Attempt {
 pub enum End {
     /// All records succeeded.
     Succeeded {
-        /// The duration.
+        /// The duration of the attempt in milliseconds.
         took_ms: u64,
     },
     /// Some records failed.
     Failed {
-        /// The duration.
+        /// The duration of the attempt in milliseconds.
         took_ms: u64,
         /// The number of records at the start of the batch that succeeded.
         done: usize,
-        /// The reason.
+        /// The reason why the attempt failed.
         reason: String,
     },
     /// The attempt has ended, but the journal has no result: `weir up` was killed, its poller
@@ -193,7 +193,7 @@ pub fn histories_of(lines: impl Iterator<Item = Line>, wanted: &[SequenceNumber]
     histories
 }
 
-/// Returns the first and the last record of a line about many records.
+/// Returns the first and the last record of a journal line about a range of records.
 fn ends(entry: &Entry) -> Option<(SequenceNumber, SequenceNumber)> {
     let (first, last) = match entry {
         Entry::Invoked { records, .. } => (records.first()?.sequence(), records.last()?.sequence()),
@@ -364,8 +364,8 @@ impl History {
 }
 
 impl MappingHistory {
-    /// Keeps an attempt if it contains the record or other records of the record's first batch. The last
-    /// invocation of a tumbling window has no records, so it is not kept.
+    /// Adds an attempt if it contains the record or other records of the record's first batch. The
+    /// last invocation of a tumbling window has no records, so it is not added.
     fn attempted(&mut self, attempt: Attempt, sequence: &str) {
         let is_part = !attempt.records.is_empty()
             && self.attempts.first().is_some_and(|first| {
@@ -388,11 +388,11 @@ impl MappingHistory {
         }
     }
 
-    /// Returns whether the record is among the records from `first` to `last` that were discarded. If
-    /// the run has an attempt with the record, the attempt must contain both. A record that was too old
-    /// may have been discarded without an attempt in this run. For such a record, only the position
-    /// counts, unless the filter rejected it or the range of a different batch includes it. Each run
-    /// forms its own batches.
+    /// Returns whether the record is one of the records from `first` to `last`, which a batch of
+    /// `run` discarded. An attempt with the record, `first` and `last` proves this. A record that
+    /// was too old may have been discarded without an attempt in this run. Such a record counts as
+    /// discarded because it is between `first` and `last`, unless the filter rejected it or the
+    /// batch belongs to others.
     fn was_discarded(&self, run: u64, first: &str, last: &str) -> bool {
         if self.attempts.iter().any(Attempt::has_done_it) {
             return false;

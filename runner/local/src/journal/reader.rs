@@ -38,7 +38,7 @@ pub struct Reader {
     left_out: LeftOut,
 }
 
-/// The deliveries, and their results, that a reader skips without parsing them.
+/// The rules by which a reader skips deliveries and their results without parsing them.
 #[derive(Default)]
 struct LeftOut {
     /// Skip deliveries before this time, in milliseconds since 1970.
@@ -49,7 +49,7 @@ struct LeftOut {
     but_of_tables: Option<Vec<String>>,
     /// The mappings whose table is not in `but_of_tables`, according to the lines read so far.
     of_others: BTreeSet<String>,
-    /// Whether a delivery was read. Results before the first such delivery belong to skipped
+    /// Whether the reader has returned a delivery. Results before that belong to skipped
     /// deliveries.
     is_past: bool,
 }
@@ -81,22 +81,22 @@ impl Reader {
         Ok(Self { segments: paths.into_iter(), lines: None, left_out: LeftOut::default() })
     }
 
-    /// Skips deliveries before a time of the store, without parsing them. They contain no record
-    /// that was created later, because the store's time never decreases.
+    /// Skips deliveries before this time of the store, without parsing them. They contain no record
+    /// that was created at or after this time, because the store's time never decreases.
     #[must_use]
     pub fn since(mut self, since_ms: Option<i64>) -> Self {
         self.left_out.before_ms = since_ms;
         self
     }
 
-    /// Skips deliveries of all other mappings, without parsing them.
+    /// Skips deliveries of mappings that are not in `mappings`, without parsing them.
     #[must_use]
     pub fn of_mappings(mut self, mappings: Vec<String>) -> Self {
         self.left_out.but_of = Some(mappings);
         self
     }
 
-    /// Skips deliveries of mappings that read other tables, without parsing them.
+    /// Skips deliveries of mappings whose table is not in `tables`, without parsing them.
     #[must_use]
     pub fn of_tables(mut self, tables: Vec<String>) -> Self {
         self.left_out.but_of_tables = Some(tables);
@@ -135,8 +135,8 @@ impl LeftOut {
 }
 
 impl LeftOut {
-    /// Records whether a mapping reads another table. A later run may use the mapping's name for a
-    /// mapping of a wanted table.
+    /// Records whether a mapping reads a table that is not wanted. A later run may use the
+    /// mapping's name for a mapping of a wanted table.
     fn learn(&mut self, line: &str) {
         let names = text_of(line, "mapping").zip(text_of(line, "table"));
         let (Some(tables), Some((mapping, table))) = (&self.but_of_tables, names) else { return };

@@ -101,8 +101,8 @@ fn a_bisected_batch_is_followed_to_its_end() {
     assert_eq!(newest(Some("other")), None);
 }
 
-/// Goal: if a crash of the poller interrupts an attempt, the attempt ends when the record is
-/// delivered again.
+/// Goal: if a crash of the poller interrupts an attempt, its history shows the attempt as ended
+/// once the record is delivered again.
 #[test]
 fn an_interrupted_attempt_ends_with_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -198,7 +198,7 @@ fn only_what_was_in_a_batch_is_given_up_with_it() {
     };
     journal.write([refused, invoked(1, 1, &["10", "12", "14"]), failed(1, 0)]);
     journal.write([invoked(2, 1, &["11", "15"]), gave_up("s", "10", "14"), more]);
-    // These records were too old when they were read, so no attempt has them.
+    // These records were too old when they were read, so no attempt contains them.
     journal.write([gave_up("s", "30", "39")]);
     let cases = [
         ("10", true),

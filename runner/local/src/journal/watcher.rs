@@ -1,6 +1,6 @@
 //! Writes the events and reports of one mapping to the journal.
 //!
-//! It only observes, and does not affect the mapping.
+//! The writer only observes, and does not affect the mapping.
 
 use serde::Deserialize;
 

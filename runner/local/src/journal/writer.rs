@@ -16,8 +16,8 @@ use super::reader;
 /// The size in bytes at which a segment is closed and the next one begins.
 pub const SEGMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// The number of segments that are kept. Together they hold 32 MB, or some 300,000 deliveries, which can
-/// be read within a second.
+/// The maximum number of segments; the oldest segment is removed first. Together they have 32 MB,
+/// or about 300,000 deliveries, which can be read within a second.
 pub const SEGMENTS_MAX: usize = 8;
 
 /// The journal of one run. Clones write to the same files.
@@ -30,8 +30,8 @@ pub struct Journal {
 struct Writer {
     folder: PathBuf,
     run: u64,
-    /// The lines about the run and its mappings. Each segment begins with them, so that it is readable
-    /// after earlier segments were removed.
+    /// The lines about the run and its mappings. Each segment begins with these lines, so that the
+    /// segment is readable after earlier segments were removed.
     heads: Vec<u8>,
     segment: u64,
     file: File,
@@ -110,8 +110,8 @@ impl Journal {
         ))
     }
 
-    /// Tries to write the count of lost reports. Between events, only this write shows whether writes
-    /// succeed again.
+    /// Tries to write the count of lost reports, in order to detect whether writes succeed again.
+    /// Without this write, a recovery would be detected only at the next event.
     fn try_again(&self) {
         let has_fault = {
             let writer = self.writer.lock();
@@ -268,7 +268,7 @@ mod tests {
         journal.write([gap("lost"), gap("lost")]);
         let fault = journal.fault().unwrap();
         assert!(fault.contains("(Bad file descriptor"), "{fault}");
-        // The part of a line for which the disk had space.
+        // A full disk has stored only the beginning of this line.
         (&file).write_all(b"{\"run\":1,\"kind\":\"ga").unwrap();
         journal.writer.lock().file = file;
         journal.write([gap("a")]);

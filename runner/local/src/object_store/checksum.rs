@@ -63,7 +63,7 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Reads the checksum headers of a request.
+    /// Returns the checksums that the headers of a request claim.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let trailer = text("x-amz-trailer").unwrap_or_default().to_ascii_lowercase();

@@ -22,7 +22,7 @@ const HEAD_BYTES_MAX: usize = 1_024;
 /// The maximum size of the data after the last chunk. A checksum and a signature need 200 bytes.
 const TRAILER_BYTES_MAX: usize = 16 * 1_024;
 
-/// The reason why a content could not be decoded.
+/// The reason why the content of a request could not be decoded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("the content ends in the middle of a chunk")]
@@ -44,7 +44,8 @@ impl Error {
     }
 }
 
-/// The checksum and trailers that follow the content. The decoder fills them in at the end of the content.
+/// The trailers that follow the content, or the error that ended it. The decoder sets them at the
+/// end of the content.
 #[derive(Debug, Default)]
 struct End {
     trailers: HeaderMap,
@@ -88,7 +89,8 @@ pub(super) fn decode(body: RequestBody) -> (impl Stream<Item = Result<Bytes, Err
     (stream, trailers)
 }
 
-/// Returns the next part of the content; `None` at its end, when the decoder has the trailers.
+/// Returns the next part of the content; `None` at the end of the content. The decoder then has the
+/// trailers.
 async fn read(body: &mut RequestBody, decoder: &mut Decoder) -> Result<Option<Bytes>, Error> {
     loop {
         match decoder.step()? {
@@ -185,7 +187,9 @@ impl Decoder {
                 self.place = if size == 0 { Place::Trailer } else { Place::Data(size) };
             }
             Place::DataEnd if line.is_empty() => self.place = Place::Head,
-            Place::DataEnd => return Err(Error::Malformed("a chunk is longer than its size")),
+            Place::DataEnd => {
+                return Err(Error::Malformed("a chunk is longer than its header states"));
+            }
             Place::Trailer => self.take_trailer(line)?,
             Place::Data(_) => {}
         }
@@ -201,7 +205,7 @@ impl Decoder {
         if line.is_empty() {
             return Ok(());
         }
-        let malformed = Error::Malformed("a trailer is not name:value");
+        let malformed = Error::Malformed("a trailer does not have the form name:value");
         let mut parts = line.splitn(2, |byte| *byte == b':');
         let (Some(name), Some(value)) = (parts.next(), parts.next()) else { return Err(malformed) };
         let name = HeaderName::from_bytes(name.trim_ascii());

@@ -24,7 +24,7 @@ use super::{
     receive::ContentHeaders,
 };
 
-/// The content headers that are stored with an object.
+/// The content headers of a write that are stored with the object and returned by reads.
 const KEPT_HEADERS: [&str; 6] = [
     "cache-control",
     "content-disposition",
@@ -183,7 +183,7 @@ pub(super) fn copy_source(source: &CopySource) -> S3Result<(String, String)> {
             Ok((bucket.to_string(), key.to_string()))
         }
         CopySource::Bucket { .. } => {
-            Err(s3_error!(NotImplemented, "this endpoint stores no object versions to copy from"))
+            Err(s3_error!(NotImplemented, "this endpoint cannot copy from an object version"))
         }
         _ => Err(s3_error!(NotImplemented, "copy from bucket/key, not from an access point")),
     }

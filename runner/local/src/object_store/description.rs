@@ -79,7 +79,8 @@ pub(super) fn path_in(folder: &Path, key: &str) -> PathBuf {
     folder.join(first).join(format!("{name}.json"))
 }
 
-/// Returns the description of the object file with this identity; `None` if there is none.
+/// Returns the description of the object file with this identity; `None` if no description is
+/// stored.
 pub(super) fn read(path: &Path, key: &str, identity: &Identity) -> Option<Description> {
     let sidecar: Sidecar = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
     if sidecar.version != VERSION || sidecar.key != key {
@@ -89,8 +90,8 @@ pub(super) fn read(path: &Path, key: &str, identity: &Identity) -> Option<Descri
     found.map(|(_, description)| description)
 }
 
-/// Writes the descriptions of an object's next file and of its current file. The data is written to the
-/// path `temporary`, which is then renamed.
+/// Writes the descriptions of an object's next file and of its existing file. The descriptions are
+/// first written to the path `temporary`, which is then renamed.
 pub(super) fn write(
     path: &Path,
     temporary: &Path,

@@ -127,7 +127,8 @@ impl Service for Signed {
         let request = plain(request);
         let trailers = request.extensions().get::<Trailers>().cloned();
         let mut response = self.s3.call(request).await?;
-        // The crate `s3s` responds to every content that ends with an error with a server error.
+        // If a request's content ends with an error, the crate `s3s` always responds with a server
+        // error.
         if response.status().is_server_error()
             && let Some((code, message)) = trailers.and_then(|trailers| trailers.refusal())
         {

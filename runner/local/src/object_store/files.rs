@@ -21,8 +21,8 @@ use super::{
 };
 use locks::Mutex;
 
-/// The number of locks for keys. If two keys share a lock, a write of one waits at most for a rename of
-/// the other.
+/// The number of locks for keys. Several keys share a lock, so a write may have to wait for the
+/// rename of an object with a different key.
 const LOCKS: usize = 64;
 
 /// The maximum number of times that a write creates its folders again because a concurrent delete removed
@@ -251,8 +251,8 @@ impl ObjectStore {
         let withdrawn = match known {
             Some(known) => description::write(sidecar, &self.temporary().path, key, vec![known]),
             None => fs::remove_file(sidecar).map(|()| {
-                // The removal fails if the folder has descriptions of other objects, which must be
-                // kept.
+                // If the folder has descriptions of other objects, the removal fails, and they
+                // remain.
                 let _kept = sidecar.parent().map(fs::remove_dir);
             }),
         };
@@ -352,7 +352,7 @@ impl ObjectStore {
             (Condition::Absent, Some(_)) => {
                 Err(Error::PreconditionFailed { condition: "If-None-Match" })
             }
-            // If there is no object, S3 returns 404 and not 412.
+            // S3 returns 404 if there is no object; 412 is for an object with a different ETag.
             (Condition::Present | Condition::Etag(_), None) => {
                 Err(Error::NoSuchKey { key: key.to_owned() })
             }
@@ -383,8 +383,8 @@ impl ObjectStore {
     }
 }
 
-/// A fallback that is never used, because there are always `LOCKS` locks. With it, `lock` needs no error
-/// case.
+/// A fallback that is never used, because there are always `LOCKS` locks. The fallback makes `lock`
+/// infallible.
 static FALLBACK: Mutex<()> = Mutex::new(());
 
 pub(super) fn no_such_bucket(bucket: &str) -> Error {
@@ -446,7 +446,9 @@ fn rename_into(
             },
         }
     }
-    Err(Error::disk("write", path)(io::Error::other("concurrent deletes kept removing its folder")))
+    Err(Error::disk("write", path)(io::Error::other(
+        "concurrent deletes repeatedly removed its folder",
+    )))
 }
 
 /// Creates the folders of an object one by one, so that a deleted bucket is not created again.

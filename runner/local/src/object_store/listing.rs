@@ -17,12 +17,12 @@ use super::{Error, key};
 /// The maximum number of keys in one page. Source: Amazon S3 API reference, ListObjectsV2.
 pub(super) const PAGE_MAX: usize = 1_000;
 
-/// The position up to which a listing has listed all keys.
+/// The position of a listing: all keys up to this position were listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
-    /// All keys up to and including this one.
+    /// All keys up to and including this key.
     Key(String),
-    /// All keys up to this prefix, and all keys that begin with it.
+    /// All keys up to this prefix, and all keys that begin with this prefix.
     Prefix(String),
 }
 
@@ -31,7 +31,8 @@ pub(super) enum Place {
 pub(super) struct Query {
     /// Only keys that begin with this prefix are listed.
     pub(super) prefix: String,
-    /// Keys that are equal up to the first delimiter after the prefix are listed as one common prefix.
+    /// The delimiter. Keys that are equal up to the first delimiter after the prefix are listed as
+    /// one common prefix.
     pub(super) delimiter: Option<String>,
     pub(super) after: Option<Place>,
     /// The maximum number of keys and common prefixes together, at most `PAGE_MAX`.
@@ -194,7 +195,8 @@ impl Walk {
             let file = PathBuf::from(entry.file_name());
             let Some(part) = file.to_str().and_then(key::part_of) else { continue };
             if kind.is_dir() {
-                // Sorts a folder with a trailing slash, because the keys below it contain the slash.
+                // Adds a slash to a folder's name before sorting, because the keys below the folder
+                // contain it.
                 named.push((format!("{part}/"), file));
             } else if kind.is_file() {
                 named.push((part, file));

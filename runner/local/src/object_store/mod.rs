@@ -74,10 +74,10 @@ pub enum Error {
         /// The key.
         key: String,
     },
-    /// `If-Match` or `If-None-Match` did not hold. Nothing was written.
+    /// The condition in `If-Match` or `If-None-Match` is false. Nothing was written.
     #[error("at least one of the preconditions did not hold: condition=`{condition}`")]
     PreconditionFailed {
-        /// The header that did not hold.
+        /// The name of the header whose condition is false.
         condition: &'static str,
     },
     /// According to `If-None-Match` or `If-Modified-Since`, the reader already has the object.
@@ -92,7 +92,7 @@ pub enum Error {
     /// The content was incomplete. Nothing was written.
     #[error("the content is incomplete: received {received} of {expected} bytes")]
     IncompleteBody {
-        /// The number of announced bytes.
+        /// The number of bytes that the request announced.
         expected: u64,
         /// The number of received bytes.
         received: u64,
@@ -100,7 +100,7 @@ pub enum Error {
     /// The content is larger than the maximum of one request.
     #[error("the content is larger than {limit} bytes; use a multipart upload")]
     EntityTooLarge {
-        /// The maximum size of a content in bytes.
+        /// The maximum size of one request's content in bytes.
         limit: u64,
     },
     /// The multipart upload does not exist, or was completed or aborted.
@@ -130,7 +130,7 @@ pub enum Error {
     /// A file operation failed.
     #[error("cannot {action} file=`{path}`: {source}")]
     Disk {
-        /// The operation.
+        /// The name of the file operation.
         action: &'static str,
         /// The file.
         path: PathBuf,

@@ -67,8 +67,7 @@ impl ObjectStore {
                 written.map_err(|error| Error::disk("write", &path)(error.into()))
             });
         if written.is_err() {
-            // Ignores a failure of this removal, because the preceding write to the same disk has just
-            // failed.
+            // Ignores a failure of this removal; the caller gets the error of the preceding write.
             let _removed = fs::remove_dir_all(&folder);
         }
         written.map(|()| identifier)
@@ -103,7 +102,8 @@ impl ObjectStore {
         parts_in(&self.upload(identifier)?.0)
     }
 
-    /// Joins the named parts, in order, to one object, if `condition` holds. Returns its ETag.
+    /// Joins the named parts, in order, to one object, if `condition` holds. Returns the object's
+    /// ETag.
     pub(super) fn complete_upload(
         &self,
         identifier: &str,

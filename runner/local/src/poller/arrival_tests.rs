@@ -48,7 +48,7 @@ async fn write_one(client: &Client, table: &str, way: usize) {
 }
 
 /// Goal: records are read without waiting for the next poll of an idle mapping, whether a write, a batch or a
-/// transaction writes them. This holds for the first record and for later ones.
+/// transaction writes them. This holds for the first record and for later records.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mapping_that_rests_reads_what_has_come() {
     let store = TestStore::with_replicas(3).await;

@@ -24,7 +24,7 @@ const LATE_EVENT_BYTES_MAX: usize = 1024 * 1024;
 #[derive(Debug)]
 pub struct Chaos {
     seed: u64,
-    /// Whether faults occur now.
+    /// Whether faults are switched on.
     is_on: AtomicBool,
     counts: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -55,7 +55,7 @@ impl Chaos {
         self.seed
     }
 
-    /// Returns whether faults occur now.
+    /// Returns whether faults are switched on.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
@@ -134,7 +134,7 @@ impl MappingChaos {
         match fault {
             Some(InvocationFault::Throttle) => {
                 self.run.count("throttled");
-                return InvokeOutcome::NotInvoked("throttled by chaos".to_owned());
+                return InvokeOutcome::NotInvoked("throttled by a fault of --chaos".to_owned());
             }
             Some(InvocationFault::Slow { ms }) => {
                 self.run.count("slow");

@@ -50,9 +50,9 @@ pub enum CheckpointError {
     /// A file operation failed.
     #[error("cannot {action} the checkpoint file `{}`: {source}; make the folder writable and try again", path.display())]
     Io {
-        /// The operation.
+        /// The action that failed, such as `read` or `write`.
         action: &'static str,
-        /// The file or folder.
+        /// The checkpoint file.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -66,7 +66,7 @@ pub enum CheckpointError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The problem.
+        /// The reason why the file is damaged.
         reason: String,
     },
     /// The file was written by a later version.
@@ -132,7 +132,7 @@ impl CheckpointStore {
         Self { folder: folder.into() }
     }
 
-    /// Returns the file of a mapping on the stream in its settings.
+    /// Returns the path of the checkpoint file of a mapping for the stream in its settings.
     #[must_use]
     pub fn path(&self, settings: &Settings) -> PathBuf {
         let file = format!("{}.json", file_name(settings.stream_label()));
@@ -149,9 +149,9 @@ impl CheckpointStore {
     pub fn load(&self, settings: &Settings) -> Result<Option<Checkpoints>, CheckpointError> {
         let path = self.path(settings);
         let folder = path.parent().unwrap_or(&self.folder);
-        fs::create_dir_all(folder).map_err(io_error("make the folder of", &path))?;
-        sync_folders(folder, &self.folder).map_err(io_error("make the folder of", &path))?;
-        remove_leftovers(&path).map_err(io_error("clean up beside", &path))?;
+        fs::create_dir_all(folder).map_err(io_error("create the folder of", &path))?;
+        sync_folders(folder, &self.folder).map_err(io_error("sync the folder of", &path))?;
+        remove_leftovers(&path).map_err(io_error("remove the temporary files of", &path))?;
         let bytes = match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("read", &path)(error)),
@@ -254,7 +254,7 @@ fn decode(bytes: &[u8], settings: &Settings, path: &Path) -> Result<Checkpoints,
     // On AWS the property cannot be changed: CloudFormation replaces the mapping instead.
     if body.starting_position.is_some_and(|position| position != settings.starting_position) {
         tracing::warn!(
-            "mapping `{}`: StartingPosition changed. On AWS this replaces the mapping; here it resumes from its checkpoint. To start over, delete `{}`",
+            "mapping `{}`: StartingPosition changed. On AWS this replaces the mapping; on this machine the mapping resumes from its checkpoint. To start over, delete `{}`",
             settings.mapping_id,
             path.display()
         );

@@ -44,7 +44,7 @@ impl FailureDestination for NoDestination {
 /// A stand-in for a queue or topic, which exist only on AWS: each message is a file in a folder.
 #[derive(Debug, Clone)]
 pub struct FileDestination {
-    /// The folder, which need not exist yet.
+    /// The folder of the files. It need not exist yet.
     pub folder: PathBuf,
 }
 
@@ -64,7 +64,7 @@ impl FailureDestination for FileDestination {
     }
 }
 
-/// A bucket. Each failure record is an object.
+/// A bucket in which each failure record is an object.
 #[derive(Debug, Clone)]
 pub struct S3Destination {
     /// The S3 client, with any endpoint.

@@ -18,8 +18,9 @@ const FINISH_MAX: Duration = Duration::from_secs(1);
 pub struct Observer {
     /// The current status, after each step.
     pub status: watch::Sender<Status>,
-    /// The events. If the channel is full, reports of discarded or lost records wait for room and may
-    /// arrive after later events. Other events are counted and dropped.
+    /// The events. If the channel is full, reports of discarded or lost records wait until the
+    /// channel has capacity, and may arrive after later events. Other events are counted and
+    /// dropped.
     pub events: Option<mpsc::Sender<Observed>>,
     /// Receives each page before the mapping does.
     pub pages: Option<Arc<dyn PageWatcher>>,
@@ -39,7 +40,7 @@ pub struct Observed {
     pub mapping_id: Arc<str>,
     /// The time of the event.
     pub now: Now,
-    /// The number of events that were dropped before this one.
+    /// The number of events that were dropped since the preceding event that was sent.
     pub missed: u64,
     /// The request id of the invocation, if the command is an invocation.
     pub request: Option<Arc<str>>,
@@ -87,7 +88,7 @@ impl Reports {
         }
     }
 
-    /// Sends waiting reports, as far as there is room.
+    /// Sends waiting reports until the channel is full.
     pub(super) fn flush(&mut self) {
         let Some(events) = &self.events else { return };
         while let Some(first) = self.undropped.pop_front() {
@@ -102,11 +103,11 @@ impl Reports {
         }
     }
 
-    /// Returns when there is room for a waiting report.
+    /// Waits until the channel has capacity for a waiting report.
     pub(super) async fn room(&self) {
         match &self.events {
-            // The reservation only waits for room and is dropped immediately. No other sender can
-            // use the room.
+            // The reservation only waits for capacity and is dropped immediately. No other sender
+            // exists that could use the capacity.
             Some(events) if !self.undropped.is_empty() => drop(events.reserve().await),
             _ => pending().await,
         }
@@ -125,8 +126,9 @@ impl Reports {
         };
         if tokio::time::timeout(FINISH_MAX, telling).await.is_err() {
             tracing::warn!(
-                "mapping {}: some of its last events could not be reported",
-                self.mapping_id
+                "mapping {}: its last events could not all be reported within {} s",
+                self.mapping_id,
+                FINISH_MAX.as_secs()
             );
         }
     }

@@ -27,7 +27,7 @@ use mapping::{
     ReadFailure, ReadFrom, Settings, ShardId, Status, event,
 };
 
-/// The maximum number of concurrent page reads. Each page may need some 10 MB while it is decoded.
+/// The maximum number of concurrent page reads. Each page may need about 10 MB while it is decoded.
 const READS_AT_ONCE: usize = 16;
 /// The maximum number of concurrent invocations, for all shards. Each invocation holds an event of up to
 /// 6 MB.
@@ -42,13 +42,13 @@ const SAVE_RETRY_MS: u64 = 1_000;
 /// next run would redeliver everything since the last save.
 const SAVE_FAILING_MS_MAX: u64 = 10 * 60 * 1_000;
 
-/// Everything that a mapping needs to run.
+/// A mapping that can be run: its settings, clients, stores and channels.
 pub struct Poller<I, D, C> {
     /// The mapping's settings.
     pub settings: Settings,
     /// The client of the Streams API, with any endpoint.
     pub streams: Client,
-    /// The function.
+    /// The function that the mapping invokes.
     pub invoker: I,
     /// The store of the mapping's checkpoints.
     pub checkpoints: CheckpointStore,
@@ -56,9 +56,9 @@ pub struct Poller<I, D, C> {
     pub failures: D,
     /// The store's time, in milliseconds since 1970. It may be frozen or jump.
     pub clock: C,
-    /// The observer.
+    /// The observer of the mapping's status and events.
     pub observer: Observer,
-    /// The deliberate faults, for tests.
+    /// The injected faults; `None` without `--chaos`.
     pub chaos: Option<Arc<MappingChaos>>,
     /// Notifies about new records; `None` if the store has no notifications.
     pub arrivals: Option<Arrivals>,
@@ -98,7 +98,7 @@ pub enum RunError {
         /// The error of the Streams API.
         reason: String,
     },
-    /// A defect of this program.
+    /// A task has crashed, which is a defect of this program.
     #[error("a task of the poller has failed: {0}; report this as a defect")]
     Task(String),
 }
@@ -136,7 +136,7 @@ async fn load(store: CheckpointStore, settings: Settings) -> Result<Option<Check
     Ok(loaded.map_err(|error| RunError::Task(error.to_string()))??)
 }
 
-/// The result of a task.
+/// The result of a task that the mapping's loop has started.
 enum TaskResult {
     Described(Result<Listing, DescribeFailure>),
     Read(ShardId, Result<Page, ReadFailure>),
@@ -219,7 +219,8 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         loop {
             if let Some(input) = input {
                 let now = self.now();
-                // The step may ask for a new wake-up; the previous one no longer counts.
+                // The mapping's step may request a new wake-up, which replaces the previous
+                // wake-up.
                 self.wake = None;
                 for command in self.mapping.step(now, input) {
                     self.carry_out(command, now);
@@ -353,7 +354,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 self.saving = false;
                 let is_saved = saved.is_ok();
                 self.take_in_save(saved)?;
-                // The mapping waits only for the first of its saves.
+                // The mapping waits only for its first save.
                 return Ok((is_saved && self.mapping.waits_for_save()).then_some(Input::Saved));
             }
         }))

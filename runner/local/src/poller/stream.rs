@@ -18,7 +18,7 @@ use mapping::{ReadFailure, ReadFrom, ShardDescription, ShardId};
 /// day.
 const DESCRIBE_PAGES_MAX: usize = 100;
 
-/// One stream.
+/// The stream that a mapping reads, and its client.
 #[derive(Debug, Clone)]
 pub(super) struct Stream {
     pub(super) client: Client,
@@ -37,9 +37,9 @@ pub(super) struct Listing {
 pub(super) enum DescribeFailure {
     /// The stream currently does not exist in the store.
     Missing(String),
-    /// The mapping cannot use this stream, so retries would be futile.
+    /// The mapping can never use this stream, so it must not retry.
     Beyond(String),
-    /// A temporary error.
+    /// A temporary error, after which the mapping retries.
     Unavailable(String),
 }
 
@@ -88,7 +88,7 @@ impl Stream {
         )))
     }
 
-    /// Reads one page.
+    /// Reads one page of a shard.
     pub(super) async fn read(
         &self,
         shard: &ShardId,

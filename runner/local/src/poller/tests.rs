@@ -24,9 +24,9 @@ use mapping::{FilterCriteria, Phase, Settings, ShardId, Status};
 
 const ARN: &str = "arn:aws:dynamodb:eu-west-1:000000000000:table/t/stream/2019-11-14T00:04:06.388";
 
-/// In place of an error code: the response is not a page.
+/// A fake error code that makes the response something other than a page.
 const NO_PAGE: &str = "no page";
-/// In place of an error code: the call gets no response.
+/// A fake error code that makes the call get no response.
 const NO_ANSWER: &str = "no answer";
 
 /// One shard: its parent, whether it is closed, and the sequence numbers of its records.

@@ -20,17 +20,17 @@ pub struct Discarded {
     pub without_object: usize,
 }
 
-/// The maximum number of batches that are named. An operator needs only a few to begin with.
+/// The maximum number of batches that the status names. An operator needs only a few examples.
 const NAMED_MAX: usize = 3;
 
 /// The batches that a mapping discarded in the last run of `weir up`, and that were not redriven and
 /// processed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftBatches {
-    /// The first batches, each named by the sequence number of its record, or of its first and last
-    /// record.
+    /// The names of the oldest batches, at most `NAMED_MAX`: the sequence number of the batch's
+    /// only record, or of its first and last record.
     pub named: Vec<String>,
-    /// Whether there are more batches than named.
+    /// Whether there are more batches than those in `named`.
     pub has_more: bool,
     /// The time in milliseconds since 1970 at which the first batch with a failure object was
     /// discarded.
@@ -55,7 +55,8 @@ impl LeftBatches {
 }
 
 /// Finds, by mapping, the batches that were discarded in the last run of `weir up` and have not
-/// been redriven and processed. Reads the complete journal. Without a readable journal, finds none.
+/// been redriven and processed. Reads the complete journal. Returns an empty map if the journal
+/// cannot be read.
 #[must_use]
 pub fn left(directory: &Path) -> BTreeMap<String, LeftBatches> {
     let redrives = log::read(directory);

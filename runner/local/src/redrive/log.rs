@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::journal::{Entry, Reader, is_between};
 
-/// The size in bytes at which the next redrive rotates the file. One predecessor is kept. A redrive of the
-/// largest batch, 10,000 records, needs 240 KB.
+/// The size in bytes at which the next redrive rotates the file. Only one rotated file exists at a
+/// time. A redrive of the largest batch, 10,000 records, needs 240 KB.
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// One redrive: a function was invoked again with discarded records.
@@ -53,13 +53,13 @@ pub struct Batch<'b> {
     pub function: &'b str,
     /// The stream's ARN.
     pub stream: &'b str,
-    /// The shard.
+    /// The id of the shard.
     pub shard: &'b str,
     /// The time when the batch was discarded, in milliseconds since 1970.
     pub at_ms: i64,
-    /// The first record.
+    /// The sequence number of the first record.
     pub first: &'b str,
-    /// The last record.
+    /// The sequence number of the last record.
     pub last: &'b str,
 }
 

@@ -32,7 +32,7 @@ const PAGES_MAX: usize = 1_000;
 /// records.
 const EMPTY_PAGES_MAX: usize = 50;
 
-/// The records of a failure object.
+/// The records of a failure object, and the event that contains them.
 struct Records {
     event: Bytes,
     sequences: Vec<SequenceNumber>,
@@ -41,20 +41,20 @@ struct Records {
 /// The result of a redrive of one failure object.
 #[derive(Clone, Debug)]
 pub struct Redriven {
-    /// The function.
+    /// The name of the function.
     pub function: String,
-    /// The number of records of the object.
+    /// The number of records of the failure object.
     pub records: usize,
-    /// The first of these records.
+    /// The sequence number of the first of these records.
     pub first: Option<String>,
-    /// The last of these records.
+    /// The sequence number of the last of these records.
     pub last: Option<String>,
     /// The number of records at the beginning that the function processed; `None` if it was not invoked.
     pub done: Option<usize>,
     /// The reason why the response of the function is invalid; `None` if it is valid. The reason is
     /// empty if the function itself failed.
     pub fault: Option<String>,
-    /// The first record to retry.
+    /// The sequence number of the first record to retry.
     pub retry: Option<String>,
     /// The response of the function; empty if it was not invoked.
     pub answer: Bytes,
@@ -90,9 +90,9 @@ pub enum RedriveError {
     /// The records no longer exist, so no retry can help.
     #[error("refused: `{object}`: {reason}, and the object has no payload")]
     Gone {
-        /// The object.
+        /// The name of the failure object.
         object: String,
-        /// The reason.
+        /// The reason why the records no longer exist.
         reason: String,
     },
     /// Any other failure. A retry may succeed after the operator corrects the cause.
@@ -179,7 +179,7 @@ pub async fn now_ms(running: &Running) -> i64 {
     clock.map_or_else(|| jiff::Timestamp::now().as_millisecond(), |clock| clock.now_ms)
 }
 
-/// Records the redrive for `weir streams explain` and `weir status`.
+/// Appends the redrive to the file that `weir streams explain` and `weir status` read.
 async fn note(
     running: &Running,
     document: &Value,
@@ -243,7 +243,8 @@ fn of_payload(payload: &Value) -> Result<Records> {
 }
 
 /// The reason why trimmed records cannot be delivered again.
-const GONE: &str = "the stream no longer has all of its records (it keeps them for 24 hours)";
+const GONE: &str =
+    "the stream no longer has all records of the batch (streams keep records for 24 hours)";
 
 /// Reads the records again by shard and sequence numbers.
 ///
@@ -266,7 +267,7 @@ async fn from_stream(
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     let store = running
         .store()
-        .ok_or("the `weir up` here uses AWS, but its endpoint is unknown: restart it")?;
+        .ok_or("the endpoint of the running `weir up` is unknown: restart `weir up`")?;
     let client = endpoint::streams_client(store);
     let stream = shards::describe(client, text("streamArn")?).await?;
     let shard = text("shardId")?;
@@ -316,7 +317,7 @@ fn of_batch(
     if records.len() > count {
         return Err(refused!(
             "the stream has {} records between the batch's first and last record, but the batch had {count}; \
-             the journal no longer lists them",
+             the journal no longer has the list of the batch's records",
             records.len()
         ));
     }
@@ -382,7 +383,7 @@ mod tests {
         let filter = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
         let batch = ["10", "14"].map(str::to_owned);
         let gone = ["10", "14", "18"].map(str::to_owned);
-        let more = "the stream has 3 records between the batch's first and last record, but the batch had 2; the journal no longer lists them";
+        let more = "the stream has 3 records between the batch's first and last record, but the batch had 2; the journal no longer has the list of the batch's records";
         let cases = [
             (Some(&batch[..]), 2, Ok("10 14")),
             (Some(&gone[..]), 3, Err(GONE)),

@@ -1,6 +1,6 @@
 //! Determines why a running `weir up` cannot write its status or its journal. The status file
-//! contains the journal's error. A status file that is too old shows that the file itself cannot be
-//! written.
+//! contains the journal's error. A status file older than ten seconds shows that the file itself
+//! cannot be written.
 //!
 //! This module does not check whether `weir up` is running.
 
@@ -14,7 +14,8 @@ use super::{FILE, machine_ms, read};
 /// busy machine.
 const AGE_MS_MAX: i64 = 10_000;
 
-/// Returns the reason why the `weir up` of a data folder cannot write, and its fix.
+/// Returns the reason why the `weir up` of a data folder cannot write its status or its journal,
+/// and the fix.
 #[must_use]
 pub fn now(directory: &Path) -> Option<String> {
     of(read(directory).as_ref(), directory, machine_ms())

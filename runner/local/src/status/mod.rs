@@ -1,7 +1,7 @@
 //! The status of a running system: the progress of each mapping, shard by shard.
 //!
-//! `weir up` writes it to a small file, and `weir status` and the console read the file. They therefore add no
-//! load to the system. This module prints nothing.
+//! `weir up` writes the status to a small file. `weir status` and the console read only this file,
+//! so they add no load to the system. This module prints nothing.
 
 pub mod hindrance;
 mod targets;
@@ -22,14 +22,14 @@ use mapping::{Phase, ShardStatus, UnknownName};
 use template::Absent;
 use template::diagnostic::similar;
 
-/// The interval at which `weir up` writes the file.
+/// The interval at which `weir up` writes the status file.
 pub const PERIOD: Duration = Duration::from_millis(500);
 /// The time in milliseconds for which a shard counts as caught up after a read reached its end. If
-/// no later read succeeds within this time, reads are probably blocked. It is the time of twenty
-/// reads of an idle shard on AWS; the local store is read more often.
+/// no later read succeeds within this time, reads are probably blocked. An idle shard on AWS is
+/// read twenty times in this period; the local store is read more often.
 const TIP_MS_MAX: u64 = 5_000;
 
-/// The file below the data folder.
+/// The name of the status file in the data folder.
 const FILE: &str = "status.json";
 
 /// Deletes the status file of an earlier run.
@@ -38,7 +38,7 @@ pub fn forget(directory: &Path) {
     let _ = std::fs::remove_file(directory.join(FILE));
 }
 
-/// Writes the file regularly. Never returns.
+/// Writes the status file every [`PERIOD`]. Never returns.
 pub async fn keep(system: &System, directory: &Path) {
     let path = directory.join(FILE);
     let part = path.with_extension("json.part");
@@ -70,7 +70,7 @@ pub fn machine_ms() -> i64 {
 }
 
 fn describe(system: &System) -> Value {
-    // The values of the status are read at `taken_ms` or later.
+    // `taken_ms` is determined first, so no value of the status is older than it.
     let taken_ms = machine_ms();
     let (statuses, tick_ms) = (system.statuses(), tick_ms());
     let mappings = statuses.into_iter().map(|(name, function, end, status)| {
@@ -226,7 +226,7 @@ pub fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String
     }
 }
 
-/// Returns the array with this name; an empty array if it is absent.
+/// Returns the array member with this name; an empty array if there is no such member.
 #[must_use]
 pub fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)

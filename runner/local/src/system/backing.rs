@@ -37,7 +37,7 @@ const CLOCK_MARGIN_MS: i64 = 5 * 60 * 1_000;
 /// A clock that returns milliseconds since 1970.
 pub(crate) type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// A store that is ready for requests, and the data for using it.
+/// A store that is ready for requests, with its clients, keys and clock.
 pub(crate) struct Backing {
     pub(crate) dynamodb: aws_sdk_dynamodb::Client,
     pub(crate) streams: aws_sdk_dynamodbstreams::Client,

@@ -96,7 +96,7 @@ fn index_updates(
             }
             None if current == Billing::OnDemand => {
                 return Err(fatal!(
-                    "the template provisions the table, but has no throughput for the table's index `{name}`; add the index to GlobalSecondaryIndexes, or delete the index first"
+                    "the template sets provisioned throughput for the table, but not for the table's index `{name}`; add the index to GlobalSecondaryIndexes, or delete the index first"
                 ));
             }
             _ => {}

@@ -2,7 +2,7 @@
 //! Node, and prepares each function for invocation.
 //!
 //! A binary is started for its function's first invocation. A handler in Python or Node is also
-//! loaded once at the start, so that a broken handler is reported before a record needs it.
+//! loaded once at the start, so that a broken handler is reported before its first record arrives.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub(crate) struct Endpoints {
     pub(crate) invoke_url: Option<String>,
 }
 
-/// Returns the binary that every function of a Cargo package needs, by logical id.
+/// Returns, by logical id, the binary of each function whose code is a Cargo package.
 #[must_use]
 pub fn wanted(stack: &Stack, template_folder: &Path) -> BTreeMap<String, Wanted> {
     let of = |function: &template::Function| {
@@ -49,7 +49,7 @@ pub fn wanted(stack: &Stack, template_folder: &Path) -> BTreeMap<String, Wanted>
     stack.functions.iter().filter_map(of).collect()
 }
 
-/// Returns the program of every function that another tool has built, by logical id.
+/// Returns, by logical id, the program of each function that another tool has built.
 #[must_use]
 pub fn built(stack: &Stack, template_folder: &Path) -> BTreeMap<String, PathBuf> {
     let bootstraps = stack.functions.iter().filter(|function| function.code == Code::Bootstrap);
@@ -64,7 +64,7 @@ pub fn built(stack: &Stack, template_folder: &Path) -> BTreeMap<String, PathBuf>
 
 /// The program of a function.
 pub(crate) enum Program {
-    /// A binary.
+    /// A binary, by its path.
     Binary(PathBuf),
     /// A handler in Python or Node.
     Script(Launch),
@@ -195,8 +195,8 @@ fn settings(
     }
 }
 
-/// Returns the number of instances: as many as the function's mappings invoke at the same time, up to the
-/// machine's limit.
+/// Returns the number of instances: as many as the function's mappings invoke at the same time, at
+/// most [`INSTANCES_MAX`].
 fn instances(stack: &Stack, described: &template::Function) -> usize {
     let lanes: usize = stack
         .mappings

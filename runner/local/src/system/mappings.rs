@@ -26,14 +26,14 @@ use client::output::counted;
 use mapping::{FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, StartingPosition, Status};
 use template::{self, Destination, EventSourceMapping, Stack, StreamSource};
 
-/// The maximum number of shards that wait to continue after a gap. A later status reports further
-/// shards again.
+/// The capacity of the channel of shards that continue after a gap. A shard that does not fit is
+/// reported again in a later status.
 const GAPS_MAX: usize = 16;
 /// The maximum number of a mapping's reports that wait to be shown. Further reports are counted and
 /// dropped.
 const EVENTS_MAX: usize = 256;
 
-/// The data that mappings need in addition to functions.
+/// The parts of the system that mappings use, except the functions.
 pub(crate) struct Surroundings<'a> {
     pub(crate) stack: &'a Stack,
     /// The ARNs of the enabled streams, by the logical id of the table.
@@ -53,7 +53,7 @@ pub(crate) struct Surroundings<'a> {
     /// The data folder. Messages to queues and topics are files in its folder `destinations/`.
     pub(crate) data_folder: &'a Path,
     pub(crate) duplicate_deliveries: bool,
-    /// The deliberate faults, for tests.
+    /// The injected faults; `None` without `--chaos`.
     pub(crate) chaos: Option<&'a Arc<Chaos>>,
 }
 
@@ -120,7 +120,7 @@ impl RunningMapping {
         format!("{shards}, {waiting}, {:?}{end}", status.totals)
     }
 
-    /// Stops the mapping after its work in progress. On return, its checkpoints are on disk.
+    /// Stops the mapping after its work in progress, and returns when its checkpoints are on disk.
     pub(crate) async fn stop(self) {
         // The send fails if the mapping has already ended, which does not matter.
         let _ = self.shutdown.send(true);
@@ -301,7 +301,7 @@ fn messages(described: &EventSourceMapping) -> Option<Messages> {
     }
 }
 
-/// Returns the journal writer of a mapping, after writing the mapping's settings to the journal.
+/// Writes the mapping's settings to the journal, and returns the journal writer of the mapping.
 fn journal(
     described: &EventSourceMapping,
     settings: &Settings,

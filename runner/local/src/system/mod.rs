@@ -50,7 +50,7 @@ const PLACES_SHOWN: usize = 2;
 /// The options for running a template.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The data folder.
+    /// The data folder of `weir up`.
     pub directory: PathBuf,
     /// The port of the store; 0 picks a free port.
     pub store_port: u16,
@@ -58,7 +58,7 @@ pub struct Options {
     pub object_store_port: u16,
     /// The port of Lambda's Invoke API; 0 picks a free port.
     pub invoke_port: u16,
-    /// Whether to deliver each successful batch a second time.
+    /// Whether to deliver each successful batch a second time, as an injected fault.
     pub duplicate_deliveries: bool,
     /// The seed of the faults around every mapping; `None` for no faults.
     pub chaos: Option<u64>,
@@ -72,7 +72,7 @@ pub struct Options {
     pub allow_list: AllowList,
 }
 
-/// A running template.
+/// A running template: its store, endpoints, functions, mappings and schedules.
 pub struct System {
     stack: Stack,
     store: Option<Local>,
@@ -398,7 +398,8 @@ fn lock(directory: &Path) -> Result<File> {
     }
 }
 
-/// Starts the journal. If this fails, the system still runs, but `weir streams explain` has fewer facts.
+/// Starts the journal. If this fails, the system still runs, but `weir streams explain` cannot
+/// report events of this run.
 fn begin_journal(folder: &Path, now_ms: i64) -> Result<Journal> {
     Journal::begin(folder, now_ms).map_err(|error| {
         let fault = fatal!(
@@ -437,8 +438,8 @@ fn start_object_store(
     Ok((objects, endpoint))
 }
 
-/// Shows the settings of the template that are not emulated: each reason with the first settings. `weir
-/// check --verbose` shows all settings.
+/// Logs the settings of the template that are not emulated: each reason with its first
+/// [`PLACES_SHOWN`] settings. `weir check --verbose` shows all settings.
 fn show_not_emulated(stack: &Stack) {
     for warning in &stack.warnings {
         tracing::warn!("{warning}");
@@ -447,7 +448,7 @@ fn show_not_emulated(stack: &Stack) {
         let first = places.get(..PLACES_SHOWN).unwrap_or(&places).join(", ");
         match places.len().saturating_sub(PLACES_SHOWN) {
             0 => tracing::info!("not emulated: {reason}: {first}"),
-            more => tracing::info!("not emulated: {reason}: {first} and {more} more"),
+            more => tracing::info!("not emulated: {reason}: {first}; settings not shown: {more}"),
         }
     }
     if !stack.not_emulated.is_empty() {

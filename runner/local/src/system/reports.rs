@@ -10,8 +10,8 @@ use crate::poller::Observed;
 use client::output::counted;
 use mapping::{Command, Event};
 
-/// The maximum number of errors that are remembered. When this number is reached, every error is reported
-/// again.
+/// The maximum number of remembered errors. At this number all errors are forgotten, so each is
+/// reported once more.
 const TOLD_MAX: usize = 1_000;
 
 /// The errors that were already reported. Attempts are retried, but each error is reported only once.

@@ -30,8 +30,8 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 /// `weir` measures the waits by the store's clock.
 const RETRY_WAIT_MS: i64 = 60_000;
 
-/// The maximum number of invocations of one schedule that wait for a retry. A schedule that runs every
-/// minute has at most three.
+/// The maximum number of invocations of one schedule that wait for a retry. A schedule that runs
+/// once a minute has at most three waiting invocations.
 const WAITING_MAX: usize = 16;
 
 /// The running schedules of a template.
@@ -94,8 +94,8 @@ struct Retries {
 }
 
 impl Retries {
-    /// Keeps a failed invocation for a retry. Returns the time until the retry, or `None` if this
-    /// was the last attempt.
+    /// Schedules the retry of a failed invocation. Returns the time until the retry, or `None` if
+    /// the failed attempt was the last.
     fn failed(&mut self, mut invocation: Invocation, now_ms: i64) -> Option<i64> {
         let attempts = invocation.attempts;
         if attempts > self.retries_max || self.waiting.len() >= WAITING_MAX {

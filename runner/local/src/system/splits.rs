@@ -12,13 +12,14 @@ use client::partitions::split_somewhere;
 use mapping::mix;
 use template::Stack;
 
-/// The minimum and maximum time between two splits.
+/// The minimum and maximum time between two splits, in milliseconds.
 const PAUSE_MS: (u64, u64) = (500, 3_000);
-/// The maximum number of splits of one run: enough for any interleaving, but not so many that the pollers
-/// have too many shards.
+/// The maximum number of splits in one run. The limit keeps the number of shards that the pollers
+/// read small, and is high enough for splits during every phase of a run.
 const SPLITS_MAX: u64 = 24;
 
-/// Starts the task that occasionally splits a partition of a table with a stream.
+/// Starts the task that splits a partition of a table with a stream after each pause of
+/// [`PAUSE_MS`].
 pub(super) fn start(stack: &Stack, dynamodb_url: &str, chaos: &Arc<Chaos>) -> JoinHandle<()> {
     let tables: Vec<String> = stack
         .tables

@@ -1,5 +1,5 @@
-//! Tests of a template's tables and indexes on a store in this process. They are created, found on
-//! a second start, extended, and refused if they cannot be changed.
+//! Tests of a template's tables and indexes on a store in this process: `weir up` creates them,
+//! finds them on a second start, adds indexes, and refuses changes that are not possible.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveStatus};
@@ -210,6 +210,6 @@ async fn billing_mode_and_throughput_follow_the_template_with_the_indexes() {
     let without_index = format!("{PLAIN}      {}\n", units_of(5, 5));
     assert_eq!(
         carry_out(&served.client, &tables(&without_index)).await.unwrap_err().to_string(),
-        "table `films` (Films): the template provisions the table, but has no throughput for the table's index `by-director`; add the index to GlobalSecondaryIndexes, or delete the index first"
+        "table `films` (Films): the template sets provisioned throughput for the table, but not for the table's index `by-director`; add the index to GlobalSecondaryIndexes, or delete the index first"
     );
 }

@@ -1,4 +1,4 @@
-//! Filter criteria, which decide which records of a stream a function receives, and explain why.
+//! Filter criteria: decides which records of a stream a function receives, and explains why.
 //!
 //! This module does not handle batches or checkpoints.
 //!
@@ -82,9 +82,9 @@ pub struct InvalidFilter {
     /// The names on the path to the fault, joined by dots; empty if the fault concerns the entire
     /// pattern.
     pub path: String,
-    /// A description of the fault.
+    /// A description of the mistake in the pattern.
     pub problem: String,
-    /// The text to write instead.
+    /// The correction: the text to write instead.
     pub remedy: String,
 }
 
@@ -115,8 +115,8 @@ impl FilterCriteria {
         Ok(Self { patterns: compiled? })
     }
 
-    /// Filters one record in the form in which a function receives it. A record that cannot be
-    /// parsed is passed as null. It matches, so that the function handles it.
+    /// Filters one record in the form in which a function receives it. The caller passes null for a
+    /// record that cannot be parsed. Null matches, so that the function handles the record.
     #[must_use]
     pub fn verdict(&self, record: &Value) -> Verdict {
         if self.patterns.is_empty() || record.is_null() {

@@ -10,7 +10,7 @@ use super::rule::Rule;
 use super::syntax::{self, Fault};
 
 /// The maximum nesting of a pattern. DynamoDB's maximum of 32 levels in a document is 64 levels in
-/// JSON, because each level has a name and a type. The other levels are for the record that
+/// JSON, because each level has a name and a type. The remaining levels are for the record that
 /// contains the document.
 const DEPTH_MAX: usize = 100;
 
@@ -108,8 +108,8 @@ impl Pattern {
         })
     }
 
-    /// Matches fields below a value. In an array, a single object must match all fields. Without an
-    /// object, only a condition on absence can match.
+    /// Returns the index of the first leaf of `fields` that a value does not match. In an array, a
+    /// single object must match all fields. A value without objects matches only `exists: false`.
     fn unmet_below(&self, fields: &Fields, value: Option<&Value>, record: &Value) -> Option<usize> {
         let mut objects = Vec::new();
         if let Some(value) = value {

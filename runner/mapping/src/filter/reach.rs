@@ -20,7 +20,7 @@ use super::rule::{Literal, Rule};
 const EVENT_NAMES: &[&str] = &["INSERT", "MODIFY", "REMOVE"];
 const VIEW_TYPES: &[&str] = &["KEYS_ONLY", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OLD_IMAGES"];
 
-/// The known form of a stream's records.
+/// The known structure of a stream's records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordShape {
     /// The table's key attributes with their types `S`, `N` or `B`; `None` if unknown.
@@ -58,7 +58,7 @@ pub struct Remark {
     pub marked: String,
     /// A description of the fault, and its reason.
     pub problem: String,
-    /// The text to write instead.
+    /// The correction: the text to write instead.
     pub remedy: String,
 }
 
@@ -113,7 +113,7 @@ impl RemarkText {
 
 /// The kind of scalar to which a path can lead.
 enum Scalar {
-    /// One of these strings.
+    /// A string out of this list.
     OneOf(&'static [&'static str]),
     /// Any string.
     Text,
@@ -255,7 +255,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the kind of scalar to which a path leads, or a remark if no scalar can be there.
+    /// Returns the kind of scalar to which a path leads, or a remark if the path leads to no
+    /// scalar.
     fn expect(&self, path: &[String]) -> Result<Scalar, RemarkText> {
         let names: Vec<&str> = path.iter().map(String::as_str).collect();
         match names.as_slice() {

@@ -20,13 +20,13 @@ pub(super) enum Rule {
     /// `{"numeric": […]}`: the number is within all bounds. Only JSON numbers match, never a
     /// DynamoDB `N`, which is a string.
     Numeric(Vec<Bound>),
-    /// The string matches this comparison.
+    /// The scalar is a string that matches this comparison.
     Text(TextRule),
     /// `{"anything-but": [values]}`: the scalar equals none of these literals, which are either all
     /// strings or all numbers.
     AnythingBut(Vec<Literal>),
-    /// `{"anything-but": {"prefix": […]}}` and similar: the string matches none of these
-    /// comparisons.
+    /// `{"anything-but": {"prefix": […]}}`, or with another string operator: the scalar is a string
+    /// that matches none of these comparisons.
     AnythingButText(Vec<TextRule>),
 }
 

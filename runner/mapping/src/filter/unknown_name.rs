@@ -1,5 +1,5 @@
 //! Finds the attribute name of a pattern that a filtered record does not have, and the names that
-//! the record has at the same place. The name in the pattern may be misspelt.
+//! the record has at the same path. The name in the pattern may be misspelt.
 //!
 //! The status lists these names; its reader can suggest a correction.
 
@@ -19,7 +19,7 @@ pub struct UnknownName {
     pub path: String,
     /// The name.
     pub name: String,
-    /// The names that the record has at this place, at most 100.
+    /// The names that the record has instead at this path, at most 100.
     pub known: BTreeSet<String>,
 }
 

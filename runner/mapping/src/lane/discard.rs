@@ -3,7 +3,7 @@
 //!
 //! The lane forms and retries batches.
 //!
-//! Choices where Lambda's documentation is silent:
+//! Lambda's documentation does not specify these cases. Weir's behaviour:
 //!
 //! - A stream keeps a record for 24 hours. Without a maximum age, a record is discarded when it is
 //!   older than 24 hours and was attempted at least once.
@@ -29,8 +29,8 @@ pub(super) struct FailureDelivery {
 }
 
 impl Lane {
-    /// Splits the first segment after its leading records that are all too old, or all young
-    /// enough. If these records are too old, discards them and returns true.
+    /// Splits the first segment after its leading records that are all above the maximum age, or
+    /// all below it. If these records are above the maximum age, discards them and returns true.
     pub(super) fn give_up_aged(&mut self, context: &mut LaneContext<'_, '_>) -> bool {
         let Some(first) = self.segments.front_mut() else { return false };
         let tried = first.failures > 0 || first.not_invoked > 0;

@@ -3,14 +3,14 @@
 //!
 //! A lane has at most one attempt in flight. `shard` reads and filters the records.
 //!
-//! Choices where Lambda's documentation is silent:
+//! Lambda's documentation does not specify these cases. Weir's behaviour:
 //!
 //! - **The retry count restarts when the lane has made progress.** Recorded on AWS with
 //!   `MaximumRetryAttempts` 3: in a batch of three records the last record failed. AWS then invoked
 //!   the function four more times with only this record, and reported `approximateInvokeCount` 4.
 //! - An invalid response counts as a function error, so it also bisects the batch. If a response
 //!   reports the first record as failed, the entire batch is retried without a split.
-//! - A split does not increase the retry count, and both parts keep the count.
+//! - A split does not increase the retry count, and both parts start with the count of the batch.
 //! - A failed batch waits before its next attempt: 100 ms, doubled at each attempt, at most 30 s,
 //!   in this runner's default pace. The parts of a split batch wait as long as after a first
 //!   failure.

@@ -2,7 +2,7 @@
 //! responses to LocalStack's tests show them. A case of `testdata` that tests a fact has the fact's
 //! number in its comment, as in `# [P4] An empty identifier …`.
 //!
-//! `parity` checks the numbers and writes the page.
+//! `parity` checks the numbers and writes docs/parity.md.
 
 /// The source of a fact.
 #[derive(Clone, Copy)]
@@ -63,12 +63,12 @@ pub(super) const FACTS: &[Fact] = &[
     documented("E16", "A mapping that is stopped and started again resumes at its checkpoint"),
     documented("E17", "A shard without new records is polled again after a pause"),
     documented("E18", "A batch may be delivered more than once"),
-    recorded("P1", "`null`, `{}`, `[]`, `\"\"`, an empty list of failures and `null` as the list mean success"),
-    documented("P2", "Of several failures the numerically lowest counts; all records after it are delivered again, processed or not"),
-    recorded("P3", "An empty identifier fails the whole batch"),
-    recorded("P4", "`null` as identifier fails the whole batch"),
-    recorded("P5", "A wrong key name fails the whole batch"),
-    recorded("P6", "An identifier that is not in the batch fails the whole batch"),
+    recorded("P1", "The responses `null`, `{}`, `[]` and `\"\"`, and an empty list or `null` as `batchItemFailures`, mean success"),
+    documented("P2", "If a response has several failures, the numerically lowest counts; this record and all later records are delivered again, processed or not"),
+    recorded("P3", "An empty `itemIdentifier` fails the whole batch"),
+    recorded("P4", "`null` as `itemIdentifier` fails the whole batch"),
+    recorded("P5", "A failure with another key than `itemIdentifier` fails the whole batch"),
+    recorded("P6", "An `itemIdentifier` that is not in the batch fails the whole batch"),
     recorded("P7", "The count of attempts restarts when the checkpoint advances"),
     documented("P8", "Within a tumbling window a response without `state` is a failed invocation"),
     recorded("R1", "The condition of a failure record is `RetryAttemptsExhausted` or `RecordAgeExceeded`"),

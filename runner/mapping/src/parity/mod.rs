@@ -240,7 +240,7 @@ fn facts_table(testdata: &Path) -> String {
         let (number, text, here) = (fact.number, fact.text, here.join("; "));
         writeln!(table, "| {number} | {text} | {source} | {here} |").unwrap();
     }
-    assert!(held.is_empty(), "cases with the numbers of no fact: {:?}", held.keys());
+    assert!(held.is_empty(), "cases name unknown facts: {:?}", held.keys());
     let numbers: BTreeSet<_> = FACTS.iter().map(|fact| fact.number).collect();
     assert_eq!(numbers.len(), FACTS.len(), "two facts have the same number");
     table
@@ -259,7 +259,7 @@ fn seen() -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
     let mut seen: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
     for line in text.lines() {
         let [tool, rule, _probe, word, what] = line.split('\t').collect::<Vec<_>>()[..] else {
-            panic!("`{line}` has not five columns")
+            panic!("`{line}` does not have five columns")
         };
         assert!(["same", "differs", "no answer"].contains(&word), "{line}");
         let cell = if word == "same" { what.to_owned() } else { format!("**{word}**: {what}") };

@@ -7,8 +7,8 @@ use crate::{
     not_emulated::NotEmulated,
 };
 
-/// The behaviour on this machine instead of a resource. The first entry whose prefix matches the
-/// resource's type applies.
+/// Prefixes of resource types that are not emulated, and the behaviour on this machine instead. The
+/// first entry whose prefix matches a resource's type applies.
 const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::ApiGateway", "no HTTP endpoint is opened"),
     ("AWS::CloudFormation::Stack", "the resources of the nested template are not created"),
@@ -24,7 +24,7 @@ const BY_TYPE: &[(&str, &str)] = &[
         "AWS::Lambda::Function",
         "the function is not run; only an AWS::Serverless::Function with a CodeUri is built and run",
     ),
-    ("AWS::Lambda::LayerVersion", "functions in Python and Node read its folder"),
+    ("AWS::Lambda::LayerVersion", "functions in Python and Node read the layer's folder"),
     ("AWS::Lambda::Permission", "permissions are not checked"),
     ("AWS::Lambda::Version", "the function has only the version that was built"),
     ("AWS::Logs::", "logs are written on this machine"),
@@ -41,7 +41,7 @@ const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::Serverless::Api", "no HTTP endpoint is opened"),
     ("AWS::Serverless::Application", "the resources of the nested template are not created"),
     ("AWS::Serverless::HttpApi", "no HTTP endpoint is opened"),
-    ("AWS::Serverless::LayerVersion", "functions in Python and Node read its folder"),
+    ("AWS::Serverless::LayerVersion", "functions in Python and Node read the layer's folder"),
     ("AWS::Serverless::StateMachine", "the state machine is not run"),
 ];
 

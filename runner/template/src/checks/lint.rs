@@ -150,8 +150,9 @@ fn shape(table: Option<&Table>) -> RecordShape {
     }
 }
 
-/// Returns the place of a path in a pattern of several lines. The names of the path are searched
-/// one after the other. If the pattern has only one line, returns the place of the entire pattern.
+/// Returns the location of a path in a pattern of several lines. The names of the path are searched
+/// one after the other. If the pattern has only one line, returns the location of the entire
+/// pattern.
 pub(crate) fn place_in_lines(findings: &Findings<'_>, at: Span, path: &str) -> Span {
     let mut place = at;
     for name in path.split('.').filter(|name| !name.is_empty()) {
@@ -168,13 +169,14 @@ fn behind(place: Span) -> Span {
     Span { column: place.column + place.width, ..place }
 }
 
-/// Returns the place of a part of a pattern; without a match, the place of the entire pattern.
+/// Returns the location of a part of a pattern; without a match, the location of the entire
+/// pattern.
 fn piece(findings: &Findings<'_>, at: Span, marked: &str) -> Span {
     piece_from(findings, at, at, marked).unwrap_or(at)
 }
 
-/// Returns the first place of a part of the pattern at `at`, not before `from`. The part may be in
-/// the first line or in the following lines of the pattern, which have the same indentation.
+/// Returns the first location of a part of the pattern at `at`, not before `from`. The part may be
+/// in the first line or in the following lines of the pattern, which have the same indentation.
 fn piece_from(findings: &Findings<'_>, at: Span, from: Span, marked: &str) -> Option<Span> {
     let indent = at.column.saturating_sub(1);
     for number in from.line..=findings.lines() {
@@ -246,7 +248,7 @@ pub(crate) fn check_mapping(
                  are processed concurrently",
                 table.partition_key
             ),
-            "remove the setting if the function combines items of a partition; otherwise accept `item-order`",
+            "remove the setting if the function needs the order of a partition's items; otherwise accept `item-order`",
         );
     }
     check_images(properties, mapping, table);
@@ -315,7 +317,7 @@ pub(crate) fn check_stack(resolver: &Resolver<'_>, stack: &Stack) {
                     function.id
                 ),
                 "write a FilterCriteria that its own writes do not match, or accept `self-feeding` \
-                 if the function recognises them",
+                 if the function ignores its own writes",
             );
         }
     }

@@ -10,13 +10,13 @@ use crate::{
 
 /// The part of a generated logical id after the resource's own id.
 enum Ending {
-    /// Exactly this string.
+    /// The ending equals this string.
     Is(&'static str),
-    /// This string, followed by a hash of the content or by a name from the template.
+    /// The ending is this string, followed by a hash of the content or by a name from the template.
     Begins(&'static str),
-    /// A name from the template, followed by this string.
+    /// The ending is a name from the template, followed by this string.
     Ends(&'static str),
-    /// The name of an entry in this property, possibly followed by further characters.
+    /// The ending begins with the name of an entry in this property.
     EntryOf(&'static str),
 }
 

@@ -81,7 +81,7 @@ pub(crate) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
             findings.error(
                 entry.key_at,
                 format!("SAM does not support `{name}` in `Globals.Function`"),
-                "write it in each function that needs it",
+                "set the property on each function that needs it",
             );
         }
     }

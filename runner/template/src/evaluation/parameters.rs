@@ -243,7 +243,7 @@ fn check_item(
         let bound = node.get(attribute).and_then(Node::as_text).and_then(|text| text.parse().ok());
         let (Some(bound), Some(measured)): (Option<f64>, _) = (bound, measured) else { continue };
         if (is_upper && measured > bound) || (!is_upper && measured < bound) {
-            refuse(format!("breaks its {attribute}"), format!("{attribute} is {bound}"));
+            refuse(format!("violates {attribute}"), format!("{attribute} is {bound}"));
             return None;
         }
     }

@@ -24,7 +24,7 @@ pub(crate) struct Properties<'r, 't> {
     pub(crate) kind: &'r str,
     /// The path of the mapping within the resource; empty for the resource's own properties.
     path: String,
-    /// The place of the mapping. Missing properties are reported at this place.
+    /// The location of the mapping. Missing properties are reported at this location.
     pub(crate) at: Span,
     entries: &'r [Entry],
     read_names: RefCell<Vec<&'static str>>,
@@ -32,7 +32,7 @@ pub(crate) struct Properties<'r, 't> {
     looked_for: RefCell<Vec<String>>,
 }
 
-/// A value with its place in the template.
+/// A value with its location in the template.
 pub(crate) struct PlacedValue<T> {
     pub(crate) value: T,
     pub(crate) at: Span,
@@ -86,8 +86,8 @@ impl<'r, 't> Properties<'r, 't> {
         value.text(self.resolver.findings).map(|value| PlacedValue { value, at })
     }
 
-    /// Returns the reference in a property whose value is unknown, with its place. Returns `None`
-    /// if the value is known or absent.
+    /// Returns the reference in a property whose value is unknown, with its location. Returns
+    /// `None` if the value is known or absent.
     pub(crate) fn unknown(&self, name: &'static str) -> Option<PlacedValue<String>> {
         let value = self.value(name)?;
         value.reference().map(|reference| PlacedValue { value: reference, at: value.at })
@@ -177,7 +177,7 @@ impl<'r, 't> Properties<'r, 't> {
             .is_some_and(|entry| !matches!(self.resolver.choose(&entry.value), Some(None)))
     }
 
-    /// Returns the place of a property's key.
+    /// Returns the location of a property's key.
     pub(crate) fn key_place(&self, name: &str) -> Option<Span> {
         self.entries.iter().find(|entry| entry.key == name).map(|entry| entry.key_at)
     }
@@ -260,7 +260,7 @@ impl<'r, 't> Properties<'r, 't> {
         });
     }
 
-    /// Reports every property that was not read as not emulated, misspelt or unknown.
+    /// Reports every property that no caller has read: as not emulated, as misspelt, or as unknown.
     pub(crate) fn finish(&self, catalogue: Catalogue) {
         let asked = self.read_names.borrow();
         let known = || asked.iter().copied().chain(catalogue.iter().map(|(property, _)| *property));

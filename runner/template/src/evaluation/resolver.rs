@@ -248,7 +248,7 @@ impl<'t> Resolver<'t> {
                 self.findings.error(
                     at,
                     format!("the name of `{}` depends on itself", resource.id),
-                    "write one of the names as plain text",
+                    "write a name in this circular reference as plain text",
                 );
             }
             return known.clone();
@@ -310,7 +310,7 @@ impl<'t> Resolver<'t> {
                 format!(
                     "this chain of references has more than {REFERENCES_DEEP_MAX} names or conditions"
                 ),
-                "write one of them as a plain value",
+                "replace a reference in the chain with a plain value",
             );
             return None;
         }
@@ -470,7 +470,7 @@ impl<'t> Resolver<'t> {
                 self.findings.error(
                     index_at,
                     format!("the list has no element `{index}`, only {count} elements"),
-                    "count from 0",
+                    "list indexes are counted from 0",
                 );
                 None
             }

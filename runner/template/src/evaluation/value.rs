@@ -91,8 +91,8 @@ pub(crate) fn warn_of_stream(table: &str, at: Span, findings: &Findings<'_>) {
              string here"
         ),
         format!(
-            "use it as `Stream:` of an event; elsewhere give the table's name with `!Ref {table}` \
-             and ask DescribeTable for its stream"
+            "use the ARN only as `Stream:` of an event; elsewhere pass the table's name with \
+             `!Ref {table}`, and get the ARN with DescribeTable"
         ),
     );
 }

@@ -126,9 +126,9 @@ fn reason_not_here(
         origin::runtime(properties).filter(|(_, it)| !it.starts_with("provided"))
     {
         let reason = format!("functions for the runtime `{runtime}` are not supported");
-        let help = "write the function for `provided.al2023`, in Rust or with an executable `bootstrap` that `sam \
-                    build` makes, or in Python or Node; or let another program run it, such as `sam \
-                    local start-lambda`, with `weir up --invoke-url http://127.0.0.1:3001`; accept `not-run-here` on it if it runs on AWS only";
+        let help = "write the function in Rust, Python or Node, or build an executable `bootstrap` for `provided.al2023` \
+                    with `sam build`; to run the function with another program, such as `sam local start-lambda`, start \
+                    `weir up --invoke-url http://127.0.0.1:3001`; if the function runs only on AWS, accept `not-run-here` on it";
         return Some(NotRunHere { at, reason, help: Some(help.to_owned()) });
     }
     if let Some((at, method)) = method.filter(|(_, method)| *method != CARGO) {
@@ -166,7 +166,7 @@ fn lacks(folder: &Path, uri: &str) -> (String, Option<String>) {
     }
     if !folder.is_dir() {
         let help = format!(
-            "write the folder of a Cargo package or of an executable `{BOOTSTRAP}`, or build it first"
+            "set CodeUri to the folder of a Cargo package or of an executable `{BOOTSTRAP}`; if a build creates the folder, run the build first"
         );
         return (format!("the folder `{uri}` does not exist"), Some(help));
     }
@@ -174,7 +174,7 @@ fn lacks(folder: &Path, uri: &str) -> (String, Option<String>) {
         let name = bootstrap();
         return (format!("`{name}` is not executable"), Some(format!("run `chmod +x {name}`")));
     }
-    let help = format!("put a program that Lambda can start at `{}`, or build it", bootstrap());
+    let help = format!("build or copy a program that Lambda can start to `{}`", bootstrap());
     (format!("`{uri}` has neither a Cargo.toml nor an executable `{BOOTSTRAP}`"), Some(help))
 }
 
@@ -491,6 +491,6 @@ mod tests {
         let stack = read_in(folder.path(), "", &properties("provided.al2023"), false).unwrap();
         let [warning] = stack.warnings.as_slice() else { panic!("{:?}", stack.warnings) };
         assert!(warning.message.contains("the folder `app` does not exist"), "{warning:?}");
-        assert!(warning.help.contains("or build it first"), "{warning:?}");
+        assert!(warning.help.contains("run the build first"), "{warning:?}");
     }
 }

@@ -331,7 +331,7 @@ fn logging(properties: &Properties<'_, '_>) -> Logging {
         properties.resolver.findings.error(
             level.at,
             "a log level needs the JSON format",
-            "write `LogFormat: JSON` next to it",
+            "write `LogFormat: JSON` next to the log level",
         );
     }
     config.finish(&[

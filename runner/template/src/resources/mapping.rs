@@ -48,8 +48,8 @@ const NOT_IN_TEMPLATE: &str = "a stream of a table outside of this template is n
 /// The source of a mapping's records.
 enum Source {
     Known(StreamSource),
-    /// A source that is not emulated, with the reason. The source may not be a stream. It is listed
-    /// as not emulated.
+    /// A source that is not emulated, with the reason. It is listed as not emulated. The source is
+    /// possibly not a stream.
     Elsewhere(String),
     /// A source that is not a stream. It is listed as not emulated.
     NoStream,

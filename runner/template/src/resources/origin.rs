@@ -29,7 +29,7 @@ pub(crate) enum Found {
 
 /// The reason why a function does not run on this machine.
 pub(crate) struct NotRunHere {
-    /// The place of the setting that prevents the function from running on this machine.
+    /// The location of the setting that prevents the function from running on this machine.
     pub(crate) at: Span,
     pub(crate) reason: String,
     /// Advice on what to write instead; only if the function would not run on AWS either.
@@ -66,14 +66,14 @@ pub(crate) fn uri(properties: &Properties<'_, '_>) -> Uri {
     }
 }
 
-/// Returns SAM's build method for the function, with its place; `None` if the template does not
+/// Returns SAM's build method for the function, with its location; `None` if the template does not
 /// specify one.
 pub(crate) fn method<'t>(resource: &Resource<'t>) -> Option<(Span, &'t str)> {
     let node = resource.node.get("Metadata")?.get("BuildMethod")?;
     Some((node.at, node.as_text()?))
 }
 
-/// Returns the function's runtime, with its place.
+/// Returns the function's runtime, with its location.
 pub(crate) fn runtime(properties: &Properties<'_, '_>) -> Option<(Span, String)> {
     let value = properties.value("Runtime")?;
     if let Data::Text(text) = value.data { Some((value.at, text)) } else { None }

@@ -112,7 +112,7 @@ fn rate(fields: &str) -> Result<Schedule, String> {
     let expected = if value == 1 { singular.to_owned() } else { format!("{singular}s") };
     if unit != expected {
         return Err(format!(
-            "a value of 1 takes the singular, every other value the plural: write rate({value} {expected})"
+            "the unit is singular for the value 1 and plural for any other value: write rate({value} {expected})"
         ));
     }
     let period_ms = value

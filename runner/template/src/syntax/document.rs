@@ -1,5 +1,5 @@
-//! Parses the text of a template into a tree of nodes with their places. In a template, intrinsic
-//! functions are recognised. In a data file, their names are ordinary keys.
+//! Parses the text of a template into a tree of nodes with their locations. In a template,
+//! intrinsic functions are recognised. In a data file, their names are ordinary keys.
 //!
 //! No input can exhaust the stack or the memory. The events of the YAML parser are processed in a
 //! loop, without recursion. The depth and the number of nodes are limited, because nested aliases
@@ -180,8 +180,8 @@ fn place(span: ParserSpan) -> Span {
     let width = if span.end.line() == span.start.line() {
         span.end.col().saturating_sub(span.start.col()).max(1)
     } else {
-        // The width is unlimited, so the place extends to the end of its first line. The diagnostic
-        // shortens the width.
+        // The width is unlimited, so the location extends to the end of its first line. The
+        // diagnostic shortens the width.
         usize::MAX
     };
     position(span.start, width)
@@ -257,7 +257,7 @@ impl<'input> Builder<'_, '_, 'input> {
                     self.findings.error(
                         at,
                         "this alias is within its own anchor",
-                        "write the value itself",
+                        "replace the alias with the value",
                     );
                     return None;
                 };

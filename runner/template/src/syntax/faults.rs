@@ -46,9 +46,9 @@ fn utf16(bytes: &[u8]) -> Option<String> {
     Some(char::decode_utf16(units).map(|letter| letter.unwrap_or('\u{fffd}')).collect())
 }
 
-/// Returns the place of an error in a text that is probably JSON, with a message and advice.
-/// Returns `None` for other texts. The YAML parser would report the error at a later place, and as
-/// an error in YAML.
+/// Returns the location of an error in a text that is probably JSON, with a message and advice.
+/// Returns `None` for other texts. The YAML parser would report the error at a later location, and
+/// as an error in YAML.
 pub(crate) fn broken_json(text: &str) -> Option<(Span, String, &'static str)> {
     let inside = text.trim_start().strip_prefix('{')?.trim_start();
     if !inside.is_empty() && !inside.starts_with(['"', '}']) {
@@ -76,7 +76,7 @@ fn broken(text: &str) -> Option<(Span, String, &'static str)> {
     let before = line.get(..error.column().saturating_sub(1)).unwrap_or(line);
     let at = Span { line: error.line().max(1), column: before.chars().count() + 1, width: 1 };
     let what = if error.is_eof() {
-        "the text ends too early"
+        "the text is incomplete"
     } else if is_behind_comma(text, at.line, before) {
         TRAILING_COMMA
     } else {
@@ -107,7 +107,7 @@ fn is_behind_comma(text: &str, line: usize, before: &str) -> bool {
     rest.starts_with(['}', ']']) && said.trim_end().ends_with(',')
 }
 
-/// Returns the place after the last character of a text.
+/// Returns the location after the last character of a text.
 fn end_of(text: &str) -> Span {
     let line = text.matches('\n').count() + 1;
     let last = text.rsplit('\n').next().unwrap_or_default();

@@ -1,11 +1,11 @@
-//! The tree of a template: nodes with their places in the text.
+//! The tree of a template: nodes with their locations in the text.
 
 use crate::{diagnostic::Span, syntax::intrinsic::Intrinsic};
 
 /// A node of a template's tree.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The node's place in the text.
+    /// The node's location in the text.
     pub at: Span,
     /// The node's value.
     pub kind: Kind,
@@ -34,7 +34,7 @@ pub enum Kind {
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// The place of the key.
+    /// The location of the key.
     pub key_at: Span,
     /// The value of the key.
     pub value: Node,

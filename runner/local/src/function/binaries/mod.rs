@@ -47,7 +47,7 @@ pub enum Error {
     /// cargo ran and failed.
     #[error("building package=`{manifest}` failed:\n{output}")]
     Failed {
-        /// The package.
+        /// The manifest of the package.
         manifest: PathBuf,
         /// The last lines of cargo's output.
         output: String,
@@ -55,7 +55,7 @@ pub enum Error {
     /// cargo succeeded but did not produce a binary with this name.
     #[error("package=`{manifest}` was built, but it has no binary=`{binary}`")]
     NotMade {
-        /// The package.
+        /// The manifest of the package.
         manifest: PathBuf,
         /// The name of the binary.
         binary: String,
@@ -65,7 +65,7 @@ pub enum Error {
         "several packages of workspace=`{manifest}` have a binary=`{binary}`: {}; set CodeUri to the folder of one of these packages", makers.join(", ")
     )]
     Ambiguous {
-        /// The workspace.
+        /// The manifest of the workspace.
         manifest: PathBuf,
         /// The name of the binary.
         binary: String,
@@ -276,7 +276,7 @@ fn set_apart(made: &Path, package_folder: &Path) -> Result<PathBuf, Error> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    // Copies the file if the file system has no links.
+    // Copies the file if the file system does not support hard links.
     fs::hard_link(made, &apart).or_else(|_| fs::copy(made, &apart).map(drop)).map_err(failed)?;
     Ok(apart)
 }
@@ -379,7 +379,7 @@ async fn each_line(stream: Option<impl AsyncRead + Unpin>, mut take: impl FnMut(
 /// A binary that cargo has built or found up to date.
 struct Artifact {
     name: String,
-    /// The manifest of its package.
+    /// The manifest of the binary's package.
     manifest: PathBuf,
     executable: PathBuf,
 }

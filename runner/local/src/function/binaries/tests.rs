@@ -1,4 +1,4 @@
-//! Tests of the packages that cargo builds for `weir up`: the places of their binaries.
+//! Tests of the packages that cargo builds for `weir up`: the paths of their binaries.
 
 use super::*;
 

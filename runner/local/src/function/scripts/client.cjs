@@ -1,9 +1,10 @@
 'use strict';
 // Runs a Node handler on the Lambda Runtime API, with the semantics of Lambda's own runtime.
 //
-// `weir up` starts it in the folder of the function's code, with the folders of the layers as arguments:
-// they stand for /opt/nodejs. Where aws-lambda-ric, AWS's runtime interface client, is installed, that
-// client runs the handler instead. It needs only Node, and runs one invocation at a time.
+// `weir up` starts it in the folder of the function's code, with the folders of the layers as
+// arguments: they replace /opt/nodejs. If aws-lambda-ric, AWS's runtime interface client, is
+// installed, aws-lambda-ric runs the handler instead. This client needs only Node, and runs one
+// invocation at a time.
 
 const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');
@@ -69,7 +70,7 @@ function described(error) {
     try {
       if (typeof error === 'object') text = JSON.stringify(error);
     } catch {
-      // The value refers to itself, so only its string form without members is reported.
+      // The value contains a circular reference, so only its text without members is reported.
     }
     return { errorType: typeof error, errorMessage: text, trace: [] };
   }

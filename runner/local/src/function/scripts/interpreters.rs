@@ -43,7 +43,7 @@ impl Interpreter {
     }
 }
 
-/// The interpreters that were found, by runtime.
+/// The interpreters that were found, by Lambda runtime.
 #[derive(Debug, Default)]
 pub struct Interpreters(BTreeMap<String, Interpreter>);
 

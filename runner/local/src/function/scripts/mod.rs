@@ -46,7 +46,7 @@ pub enum Error {
         manifest: PathBuf,
         /// The last lines of the installer's output, or the reason why the installer did not start.
         reason: String,
-        /// The command of the installer.
+        /// The command line of the installer.
         command: String,
     },
     /// A file below the data folder could not be written.
@@ -105,7 +105,7 @@ pub async fn prepare(
     Ok(launches)
 }
 
-/// One handler, and the data for its launch.
+/// One handler, and the data from which its launch settings are computed.
 struct Handler<'a> {
     function: &'a template::Function,
     script: &'a Script,
@@ -198,7 +198,8 @@ impl Handler<'_> {
         }
     }
 
-    /// Returns the folders of a layer in which modules are searched, as below `/opt` on Lambda.
+    /// Returns the folders of a layer in which the language searches modules, as below `/opt` on
+    /// Lambda.
     fn module_folders(&self, layer: &Path) -> Vec<PathBuf> {
         let version = &self.script.version;
         let base = packages::base_of_layer(self.script.language, layer);

@@ -35,8 +35,8 @@ pub(super) struct Packages {
     folder: PathBuf,
 }
 
-/// Returns the file that lists the dependencies of the code in a folder; `None` if there are none. In a layer
-/// the file may also be below `python` or `nodejs`.
+/// Returns the file that lists the dependencies of the code in a folder; `None` if there is no such
+/// file. In a layer the file may also be below `python` or `nodejs`.
 pub(super) fn manifest(language: Language, code: &Path, is_layer: bool) -> Option<PathBuf> {
     let base = if is_layer { base_of_layer(language, code) } else { code.to_owned() };
     let folders = if base == code { vec![base] } else { vec![code.to_owned(), base] };
@@ -71,7 +71,8 @@ pub(super) fn base_of_layer(language: Language, layer: &Path) -> PathBuf {
     if base.is_dir() { base } else { layer.to_owned() }
 }
 
-/// Returns whether a folder of `sam build` was built from the current state of this package list.
+/// Returns whether `sam build` built a folder from the current content of the package list
+/// `manifest`.
 pub(super) fn is_of(build: &Path, manifest: &Path) -> bool {
     let Some(name) = manifest.file_name() else { return false };
     let has_packages = name == REQUIREMENTS || build.join("node_modules").is_dir();
@@ -155,7 +156,8 @@ impl Packages {
         self.installed(&install, &parts).await
     }
 
-    /// Removes the folders that no function uses. A folder that cannot be removed only takes disk space.
+    /// Removes the folders that no function uses. Ignores failures, because an unused folder only
+    /// takes disk space.
     pub(super) fn keep_only(&self, used: &BTreeSet<PathBuf>) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -224,7 +226,7 @@ impl Install<'_> {
         let (names, runtime) = (Vec::from_iter(self.names.clone()), self.handler.script.runtime());
         match names.as_slice() {
             [] => tracing::info!(
-                "function   {function}: installing the packages in {} (once)",
+                "function   {function}: installing the packages that {} lists (once)",
                 self.manifest.display()
             ),
             names => tracing::info!(
@@ -235,10 +237,10 @@ impl Install<'_> {
         command.stdin(Stdio::null()).kill_on_drop(true);
         let output = match tokio::time::timeout(INSTALL_MAX, command.output()).await {
             Ok(Ok(output)) => output,
-            Ok(Err(error)) => return Err(failed(format!("the installer does not start: {error}"))),
+            Ok(Err(error)) => return Err(failed(format!("cannot start the installer: {error}"))),
             Err(_) => {
                 return Err(failed(format!(
-                    "the installer took more than {} s",
+                    "the installer did not finish within {} s",
                     INSTALL_MAX.as_secs()
                 )));
             }

@@ -95,7 +95,8 @@ fn texts<'e>(folder: &Path, endings: &'e [&str]) -> impl Iterator<Item = String>
         .filter_map(|source| fs::read_to_string(source.path).ok())
 }
 
-/// Returns the modules that the interpreter does not find. The list is empty if the interpreter fails.
+/// Returns the modules that the interpreter cannot import. The list is empty if the interpreter
+/// fails.
 async fn absent_in_python(
     handler: &Handler<'_>,
     task_root: &Path,

@@ -343,8 +343,8 @@ async fn a_handler_that_loads_leaves_no_process_after_the_check() {
     }
 }
 
-/// Replaces AWS's Python client of the Runtime API. Its result is how the client was started, and
-/// the value that the handler returned.
+/// A fake of AWS's Python client of the Runtime API. It responds with its own command line and the
+/// value that the handler returned.
 const PYTHON_CLIENT: &str = r#"
 import importlib, json, os, sys, urllib.request
 api = "http://" + os.environ["AWS_LAMBDA_RUNTIME_API"] + "/2018-06-01/runtime/invocation/"
@@ -356,7 +356,7 @@ body = json.dumps({"arguments": sys.argv[1:], "folder": os.getcwd(), "result": r
 urllib.request.urlopen(urllib.request.Request(api + request + "/response", body)).read()
 "#;
 
-/// Replaces AWS's Node client of the Runtime API.
+/// A fake of AWS's Node client of the Runtime API.
 const NODE_CLIENT: &str = r"
 const api = `http://${process.env.AWS_LAMBDA_RUNTIME_API}/2018-06-01/runtime/invocation/`;
 const [module, name] = process.argv[2].split('.');
