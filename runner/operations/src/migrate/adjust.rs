@@ -73,7 +73,7 @@ pub async fn pause_backfill(context: &Context, name: &str) -> Result<Adjusted> {
         return Ok(Adjusted { text, is_changed: false });
     }
     context.make(name, Guard::default(), &Move::Pause(plan.kind)).await?;
-    let text = format!("`{name}` is paused: the backfill has stopped, changes are still applied");
+    let text = format!("`{name}` is paused: workers stop the backfill but still apply changes");
     Ok(Adjusted { text, is_changed: true })
 }
 
@@ -86,8 +86,7 @@ pub async fn resume_backfill(context: &Context, name: &str) -> Result<Adjusted> 
     let (plan, _) = allowed(context, name, Verb::Resume, &state).await?;
     if !state.paused {
         workers::wake(context, name).await?;
-        let text =
-            format!("`{name}` is not paused; workers were notified again of its open segments");
+        let text = format!("`{name}` is not paused; notified workers again of its open segments");
         return Ok(Adjusted { text, is_changed: false });
     }
     context.make(name, Guard::default(), &Move::Resume(plan.kind)).await?;
@@ -117,7 +116,7 @@ pub async fn limit_backfill(context: &Context, name: &str, rate: u64) -> Result<
 
 /// Describes the effects of `abort`.
 pub(crate) fn consequence_of_abort(name: &str, kind: Kind) -> String {
-    format!("`{name}` would stop applying changes and copying; {}", left_by_abort(kind))
+    format!("`{name}` would stop copying items and applying changes; {}", left_by_abort(kind))
 }
 
 /// Aborts a migration, and prints the result.
@@ -162,7 +161,7 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
     }
     if touches {
         say(&format!(
-            "workers remove the remaining marks; if no worker is running, run `weir migrate work {name}`"
+            "marks remain in the items, and workers remove them; if no worker is running, run `weir migrate work {name}`"
         ));
     }
     say(&format!("`{name}` is aborted; {}", left_by_abort(kind)));

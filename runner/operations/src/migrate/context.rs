@@ -93,7 +93,7 @@ impl Context {
         let state = self.control.get(name, State::NAME).await?;
         state.ok_or_else(|| {
             Failure::Fatal(format!(
-                "unknown migration `{name}`; `weir migrate list` lists all; if `weir migrate start` was just run, repeat this command in a few seconds"
+                "unknown migration `{name}`; run `weir migrate list` to list all migrations; if you have just run `weir migrate start`, repeat this command in a few seconds"
             ))
         })
     }
@@ -123,7 +123,7 @@ impl Context {
         let Some(PlanEntry { plan: json, .. }) = entry else {
             self.state(name).await?;
             return Err(Failure::Fatal(format!(
-                "migration `{name}` has no plan yet; `weir migrate start` writes it within seconds: repeat this command, or rerun `start` if it has exited"
+                "migration `{name}` has no plan yet; repeat this command when `weir migrate start` has written the plan, which takes a few seconds; if `weir migrate start` has exited, run it again"
             )));
         };
         let plan = serde_json::from_str(&json)

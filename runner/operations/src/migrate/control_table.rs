@@ -560,8 +560,9 @@ fn decoded<E: Entry>(item: HashMap<String, Sdk>) -> Result<E> {
         value.cloned().unwrap_or_default()
     };
     let what = format!("`{}` of `{}`", key(SORT_KEY), key(PARTITION_KEY));
-    serde_dynamo::from_item(item)
-        .map_err(|error| Failure::Fatal(format!("{what} is damaged in the control table: {error}")))
+    serde_dynamo::from_item(item).map_err(|error| {
+        Failure::Fatal(format!("cannot decode the entry {what} of the control table: {error}"))
+    })
 }
 
 fn s(text: &str) -> Sdk {

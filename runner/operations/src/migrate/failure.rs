@@ -36,7 +36,9 @@ pub(crate) fn of_broken(name: &str, broken: &UnexpectedState) -> Failure {
             format!("another command moved `{name}` to {}; nothing was changed", phase.as_str())
         }
         UnexpectedState::OtherHolder => {
-            format!("another command has claimed this step of `{name}` and will finish it")
+            format!(
+                "another command is already carrying out this operation on `{name}` and will finish it"
+            )
         }
         UnexpectedState::LaterRun => {
             format!("a later comparison of `{name}` has started; only its result counts")

@@ -92,7 +92,7 @@ fn check(path: &Path, name: &str) -> Result<()> {
     if !NAMES.contains(&name) {
         let meant = similar(name, NAMES);
         let help = meant.map_or_else(
-            || format!("hooks are {}", NAMES.join(", ")),
+            || format!("the hooks are {}", NAMES.join(", ")),
             |meant| format!("did you mean `{meant}`?"),
         );
         return Err(fatal!("`{}` is not a hook; {help}", path.display()));

@@ -39,9 +39,7 @@ pub(crate) async fn caught_up(
         let most = limit.saturating_sub(started.elapsed()).saturating_add(LAST_LOOK);
         let Ok(look) = tokio::time::timeout(most, drain.look()).await else {
             let seconds = started.elapsed().as_secs();
-            say(&format!(
-                "not caught up: the streams could not be read to their end in {seconds} s"
-            ));
+            say(&format!("not caught up: the streams could not be read completely in {seconds} s"));
             return Ok(Outcome::TimedOut);
         };
         let look = look?;
@@ -60,7 +58,7 @@ pub(crate) async fn caught_up(
         };
         let is_much = look.waiting > FEW_RECORDS || look.is_partial || late.is_some();
         let Some(missing) = look.missing.filter(|_| is_much) else { return Ok(Outcome::Done) };
-        let more = if look.is_partial { "or more" } else { "records" };
+        let more = if look.is_partial { "or more records" } else { "records" };
         let what = format!("{} {more} are not applied yet: {missing}", look.waiting);
         let is_followed = applied.is_followed(Instant::now());
         let since = |is_asked| oldest(name, late.as_ref(), is_asked);
@@ -87,11 +85,11 @@ fn oldest(name: &str, late: Option<&(i64, &String)>, is_asked: bool) -> String {
     let Some((age, table)) = late else { return String::new() };
     let asked = match is_asked {
         true => format!(
-            ", and none was applied meanwhile: check that a function reads this stream, or run `weir migrate work {name}`"
+            ", and no change was applied meanwhile: check that a function reads this stream, or run `weir migrate work {name}`"
         ),
         false => String::new(),
     };
-    format!("; the oldest, of `{table}`, has been waiting for {age} s{asked}")
+    format!("; the oldest record, of table `{table}`, has been waiting for {age} s{asked}")
 }
 
 /// The result of a drain proof: the number of shards, or [`Outcome::TimedOut`].
@@ -126,10 +124,7 @@ pub(crate) async fn within(
     if let Ok(proved) = tokio::time::timeout(most, proof).await {
         return proved;
     }
-    say(&format!(
-        "not drained: the streams could not be read to their end in {} s",
-        most.as_secs()
-    ));
+    say(&format!("not drained: the streams could not be read completely in {} s", most.as_secs()));
     Ok(Err(Outcome::TimedOut))
 }
 

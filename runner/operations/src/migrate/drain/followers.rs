@@ -112,7 +112,7 @@ async fn are_seen_within(
     let tells = is_noted(context, &context.control.table, state.since).await?;
     let (Some(now), true) = (now, tells) else {
         say(&format!(
-            "cannot check that a function reads {}, which a revert needs: the running functions do not report which streams they read",
+            "cannot check that a function reads {} (required for a revert): the running functions do not report which streams they read",
             streams(&unseen)
         ));
         return Ok(true);
@@ -131,11 +131,13 @@ async fn ask<'t>(context: &Context, plan: &Plan, tables: &[&'t str]) -> Vec<&'t 
                 asked.push(*table);
                 continue;
             }
-            Ok(false) => "the table has no item of this migration to probe".to_owned(),
+            Ok(false) => {
+                "the table has no item of this migration that can serve as a probe".to_owned()
+            }
             Err(failure) => failure.to_string(),
         };
         say(&format!(
-            "cannot check that a function reads {}, which a revert needs: {why}",
+            "cannot check that a function reads {} (required for a revert): {why}",
             streams(&[table])
         ));
     }
@@ -164,7 +166,7 @@ async fn answered(
         }
         if begun.elapsed() >= limit {
             say(&format!(
-                "no function read {} within {} s, so writes to the targets would not be copied back, and `weir migrate revert {name}` would fail. Run `weir migrate work {name}`, or add an event of each stream to the function `migration`. If the function is of an older version, which does not report the streams that it reads, use `weir migrate cutover {name} --without-followers`. Nothing was changed: readers and writers use the sources",
+                "no function read {} within {} s, so writes to the targets would not be copied back, and `weir migrate revert {name}` would fail. Run `weir migrate work {name}`, or add an event of each stream to the function `migration`. If the version of the function does not report the streams that it reads, use `weir migrate cutover {name} --without-followers`. Nothing was changed: readers and writers use the sources",
                 streams(&unseen),
                 limit.as_secs()
             ));
@@ -172,7 +174,7 @@ async fn answered(
         }
         if !is_told && begun.elapsed() > SAID_AFTER {
             say(&format!(
-                "waiting for a function to read {}, which a revert needs",
+                "waiting for a function to read {} (required for a revert)",
                 streams(&unseen)
             ));
             is_told = true;
@@ -211,7 +213,7 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
             Ok(()) => return set.map(|()| true),
             Err(why) if !attempts.after(NotApplied::Throttled).await => {
                 return Err(fatal!(
-                    "{why}; the item may keep the attribute `{TOUCH}`, which you can remove"
+                    "{why}; if an item of `{table}` still has the attribute `{TOUCH}`, remove that attribute"
                 ));
             }
             Err(_) => {}

@@ -24,7 +24,7 @@ pub(crate) fn unreachable(plan: &Plan, endpoint: &str) -> Vec<String> {
     };
     let line = |table: &str| {
         format!(
-            "`archive: true` of `{table}`: {problem}; `complete` erases the archive through the function archive-maintenance, so run all commands in the folder of the `weir up` that archives `{table}`, or remove `archive: true` if the table has no archive"
+            "`archive: true` of `{table}`: {problem}; `complete` erases the archive through the function archive-maintenance, so run all commands of this migration in the folder of the `weir up` that archives `{table}`; if the table has no archive, remove `archive: true`"
         )
     };
     tables.map(|source| line(&source.table)).collect()

@@ -219,7 +219,9 @@ pub(crate) async fn get_all(
         let left: Vec<_> = left.flat_map(|(_, keys)| keys.keys).collect();
         without_progress = if left.len() < asked { 0 } else { without_progress + 1 };
         if without_progress > THROTTLED_MAX {
-            return Err(fatal!("`{table}` is throttled: its items cannot be read"));
+            return Err(fatal!(
+                "DynamoDB throttles the reads of `{table}`; run the command again later"
+            ));
         }
         if !left.is_empty() {
             tokio::time::sleep(THROTTLED_PAUSE * without_progress.max(1)).await;

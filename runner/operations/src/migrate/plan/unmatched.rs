@@ -21,14 +21,14 @@ pub(crate) fn line(table: &str, tried: usize, unmatched: &Unmatched) -> String {
     let of_absent = |absent: &Absent, what: &str| {
         let hint = match meant(absent) {
             Some(name) => format!("did you mean `{name}`?"),
-            None => format!("names are {}", listed(&absent.known)),
+            None => format!("existing names are {}", listed(&absent.known)),
         };
         format!("`{}`{what} {tried} of `{table}`; {hint}", absent.path)
     };
     match unmatched {
         Unmatched::Read(absent) => of_absent(absent, " is in none of"),
         Unmatched::Key(absent) => {
-            of_absent(absent, ", used in a key, is in none of the items made from")
+            of_absent(absent, ", used in a key, is in none of the target items of")
         }
         Unmatched::Cut(absent) => of_absent(absent, ", the path of a part, is in none of"),
         Unmatched::NothingCut { path, types } => {

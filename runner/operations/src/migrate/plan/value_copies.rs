@@ -28,28 +28,31 @@ pub(crate) struct Place {
 pub(crate) const PLACES: [Place; 14] = [
     Place {
         name: "histories of `versions`",
-        remove: "name the table of histories in a plan of kind `purge` as well",
+        remove: "also name the table of histories in a plan of kind `purge`",
     },
     Place {
         name: "editions",
-        remove: "publish an edition without these items, then `weir editions prune`",
+        remove: "publish an edition without these items, then run `weir editions prune`",
     },
-    Place { name: "archives of tables without `archive: true`", remove: "`weir archive erase`" },
+    Place {
+        name: "archives of tables without `archive: true`",
+        remove: "run `weir archive erase`",
+    },
     Place {
         name: "objects of the failures bucket (`quarantine/` and failure destinations)",
-        remove: "delete the objects that hold the items, with their earlier versions",
+        remove: "delete the objects that contain the items, and the objects' earlier versions",
     },
     Place {
         name: "messages of queues and topics that are failure destinations",
-        remove: "delete the messages; of `weir up`, the files below `destinations/` of its data folder",
+        remove: "delete the messages; with `weir up`, delete the files below `destinations/` in its data folder",
     },
     Place {
         name: "logs of the functions",
-        remove: "delete the log streams; of `weir up`, the files below `logs/` of its data folder",
+        remove: "delete the log streams; with `weir up`, delete the files below `logs/` in its data folder",
     },
     Place {
         name: "error messages of functions, in `journal/` and `status.json` of `weir up`",
-        remove: "stop `weir up`, then delete them in its data folder",
+        remove: "stop `weir up`, then delete the messages in its data folder",
     },
     Place {
         name: "states of tumbling windows, in `checkpoints/` of `weir up`",
@@ -65,15 +68,15 @@ pub(crate) const PLACES: [Place; 14] = [
     },
     Place {
         name: "plans, receipts, problems, tombstones and samples of migrations in the control table",
-        remove: "delete the entries of ended migrations once their receipts are kept elsewhere",
+        remove: "save the receipts elsewhere, then delete the entries of ended migrations",
     },
     Place {
         name: "log and files of the local store",
-        remove: "nothing to do: later writes replace the log and compact the files; to be certain at once, copy what remains into a new store and delete the data folder",
+        remove: "nothing to do: later writes replace the log and compact the files; to remove the values immediately, copy the remaining items into a new store and delete the data folder",
     },
     Place {
         name: "directories of the local store that were set aside as damaged (`node-N.set-aside-K`)",
-        remove: "delete them in its data folder",
+        remove: "delete the directories in the store's data folder",
     },
     Place {
         name: "streams and point-in-time backups",
@@ -93,20 +96,22 @@ pub(crate) async fn told(context: &Context) -> Vec<Value> {
 
 /// Returns the entry of the receipt about jobs of fan-out.
 async fn jobs_place(context: &Context) -> Value {
-    let what = "jobs of fan-out of origins that were deleted";
+    let what = "fan-out jobs whose origins were deleted";
     let place = |place: String, found: Value, table: &str| {
         json!({
             "place": place,
             "found": found,
             "remove": format!(
-                "`weir fan-out prune --jobs-table {table}`; else TTL removes each a week after its origin was deleted"
+                "run `weir fan-out prune --jobs-table {table}`; otherwise TTL removes each job a week after its origin was deleted"
             ),
         })
     };
     let unsearched =
         |why: &str| place(what.to_owned(), json!(format!("not searched: {why}")), "TABLE");
     let Some(table) = jobs_table(&context.control.table) else {
-        return unsearched("the control table's name does not give the name of the jobs table");
+        return unsearched(
+            "the name of the jobs table cannot be derived from the control table's name",
+        );
     };
     let of_table = |found: Value| place(format!("{what}, in table `{table}`"), found, &table);
     match jobs_with_values(&context.control.client, &table).await {
@@ -193,7 +198,7 @@ mod tests {
         let store = TestStore::open().await;
         for (control, why) in [
             ("dev-weir-migrations", "there is no table `dev-fan-out-jobs`"),
-            ("control", "the control table's name does not give"),
+            ("control", "the name of the jobs table cannot be derived"),
         ] {
             let context = Context::new(&store.url, control, Output::Table);
             let told = told(&context).await;

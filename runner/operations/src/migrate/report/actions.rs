@@ -100,7 +100,7 @@ impl Standing<'_> {
         if self.allows(Verb::Throttle) && workers::keep_rate(self.state) {
             let mut action = self.action(
                 "throttle",
-                "the backfill would read at most this many items per second, over all workers; 0 for no limit",
+                "the backfill would read at most N items per second, over all workers; N = 0 removes the limit",
             );
             action.command.push_str(" --rate N");
             actions.push(action);
@@ -118,7 +118,7 @@ impl Standing<'_> {
                     "workers would convert every target item back, and compare the results with the sources"
                 }
                 _ => {
-                    "workers would read every item of both sides, and compare them while clients write"
+                    "workers would read every item of the sources and targets, and compare them while clients write"
                 }
             };
             actions.push(self.action("verify", consequence));

@@ -54,8 +54,9 @@ pub(crate) async fn refused(
         if lines.len() >= most {
             break;
         }
-        let key = item_from_str(&key)
-            .map_err(|error| format!("the key in a problem note is not valid: {error}"))?;
+        let key = item_from_str(&key).map_err(|error| {
+            format!("a problem in the control table has an invalid key: {error}")
+        })?;
         let schema =
             migration.schema(&table).ok_or_else(|| format!("the plan has no table `{table}`"))?;
         let partition =

@@ -52,7 +52,7 @@ impl FailureTolerance {
             return Err(problem);
         }
         if self.reported.as_ref() != Some(&problem) {
-            say(&format!("cannot read the status, retrying: {problem}"));
+            say(&format!("cannot read the status of the migration, retrying: {problem}"));
             self.reported = Some(problem);
         }
         Ok(None)

@@ -137,7 +137,7 @@ impl<'s> MigrationFacts<'s> {
             // `complete` also notifies workers of the comparison, so `resume` is not needed.
             self.leave_out(&mut steps, &["complete", "resume"]);
             self.leave_out(&mut steps, &COMPARISONS);
-            let why = "resume the comparison that this command began, if no other command does";
+            let why = "resume the last comparison, if no other command is running it";
             steps.insert(0, (self.verb("complete"), why));
         }
         if self.is_unfit {
@@ -150,7 +150,7 @@ impl<'s> MigrationFacts<'s> {
             }
         }
         if self.is_unfollowed {
-            steps.insert(0, (self.verb("work"), "apply the waiting changes"));
+            steps.insert(0, (self.verb("work"), "start workers that apply the waiting changes"));
         }
         steps
     }
@@ -228,44 +228,54 @@ impl<'s> MigrationFacts<'s> {
             // `cutover` is refused because of the old proof, but it unblocks writers.
             Phase::CuttingOver if self.is_stale() => vec![
                 step("abort", "abort: the last comparison is too old"),
-                (self.end_of_ready().0, "unblock writers on the sources, to compare again"),
+                (self.end_of_ready().0, "unblock writers on the sources, before a new comparison"),
             ],
             Phase::CuttingOver => vec![
-                (self.end_of_ready().0, "resume, if no other command does"),
-                step("abort", "abort"),
+                (self.end_of_ready().0, "resume the cut-over, if no other command runs it"),
+                step("abort", "abort the migration"),
             ],
-            Phase::Turning => vec![step("cutover", "resume, if no other command does")],
+            Phase::Turning => {
+                vec![step("cutover", "resume the cut-over, if no other command runs it")]
+            }
             Phase::CutOver => self.of_cut_over(),
             Phase::Reverting | Phase::Returning => {
-                vec![step("revert", "resume, if no other command does")]
+                vec![step("revert", "resume the revert, if no other command runs it")]
             }
             Phase::Aborted if self.is_still_followed => {
-                vec![step("abort", "finish the migration: functions still follow it")]
+                vec![step("abort", "finish the abort: functions still follow the migration")]
             }
             Phase::Reverted if self.is_still_followed => {
-                vec![step("revert", "finish the migration: functions still follow it")]
+                vec![step("revert", "finish the revert: functions still follow the migration")]
             }
             Phase::Completed if self.is_still_followed => {
-                vec![step("complete", "finish the migration: functions still follow it")]
+                vec![step(
+                    "complete",
+                    "finish the completion: functions still follow the migration",
+                )]
             }
             Phase::Reverted if self.needs_cleaning => vec![step(
                 "revert",
-                "remove tombstones and marks from the sources, if no other command does",
+                "remove tombstones and marks from the sources, if no other command is doing so",
             )],
             Phase::Aborted if self.is_blocked => {
                 vec![step("abort", "unblock writers: the abort did not finish")]
             }
             Phase::Aborted if self.needs_cleaning => {
-                vec![step("work", "remove the last marks from the sources, if no workers do")]
+                vec![step(
+                    "work",
+                    "remove the last marks from the sources, if no workers are running",
+                )]
             }
-            Phase::Completing => vec![step("complete", "resume, if no other command does")],
+            Phase::Completing => {
+                vec![step("complete", "resume the completion, if no other command runs it")]
+            }
             Phase::None | Phase::Reverted | Phase::Completed | Phase::Aborted => Vec::new(),
         }
     }
 
     fn end_of_ready(&self) -> (String, &'static str) {
         match self.kind() {
-            Some(Kind::Purge) => (self.verb("complete"), "end with a receipt"),
+            Some(Kind::Purge) => (self.verb("complete"), "end the purge and write its receipt"),
             Some(Kind::Restructure | Kind::Split) if !self.has_way_back() => {
                 (self.verb("cutover --no-way-back"), "switch readers and writers permanently")
             }
@@ -287,8 +297,10 @@ impl<'s> MigrationFacts<'s> {
                     "switch back and lose the differences, if the targets can no longer be used";
                 vec![repair, step("revert --with-differences", why)]
             }
-            (true, false) => vec![step("verify", "compare the items copied back, before a revert")],
-            (false, false) => vec![step("revert", "switch back")],
+            (true, false) => {
+                vec![step("verify", "compare the items copied back; a revert requires it")]
+            }
+            (false, false) => vec![step("revert", "switch readers and writers back")],
         };
         steps.push(step("complete", "end the migration; no revert is possible after this"));
         steps

@@ -55,7 +55,9 @@ pub(crate) fn of_cutover(plan: &Plan, status: &Value) -> CutoverSafety {
     let phase = at(status, "/phase").as_str().and_then(Phase::from_name).unwrap_or_default();
     let only = |answer, sentence| CutoverSafety { answer, sentence, reasons: Vec::new() };
     match decide_verb(name, plan.kind, Verb::Cutover, phase) {
-        VerbDecision::AlreadyDone => only(Safety::Done, format!("Done: `{name}` is cut over")),
+        VerbDecision::AlreadyDone => {
+            only(Safety::Done, format!("Done: the cut-over of `{name}` is complete"))
+        }
         VerbDecision::TakeOver => only(
             Safety::Begun,
             format!(
@@ -135,7 +137,7 @@ fn unread(status: &Value) -> Vec<String> {
         [("/stream_unread_seconds", "streams"), ("/documents_unread_seconds", "documents")]
     {
         if let Some(seconds) = at(status, place).as_u64() {
-            reasons.push(format!("the {what} were not read to their end in {seconds} s"));
+            reasons.push(format!("the {what} could not be read completely in {seconds} s"));
         }
     }
     if reasons.is_empty() && !at(status, "/stream").is_object() {
@@ -175,7 +177,7 @@ mod tests {
                 "ready",
                 Some(("stream_unread_seconds", json!(10))),
                 Safety::Unknown,
-                "Unknown: the streams were not read to their end in 10 s",
+                "Unknown: the streams could not be read completely in 10 s",
             ),
             (
                 "ready",
@@ -202,7 +204,7 @@ mod tests {
                 "No: `shop` is tailing; `weir migrate verify shop` must find no difference first",
             ),
             ("turning", None, Safety::Begun, "Begun: the cut-over is not finished;"),
-            ("cut-over", None, Safety::Done, "Done: `shop` is cut over"),
+            ("cut-over", None, Safety::Done, "Done: the cut-over of `shop` is complete"),
             ("aborted", None, Safety::No, "No: `shop` is aborted; the migration has ended"),
         ];
         let plan = plan(Kind::Restructure, true);

@@ -130,13 +130,13 @@ fn left_half_way(status: &Value, phase: &str) -> String {
 fn in_the_way(status: &Value, name: &str) -> String {
     let mut line = String::new();
     for (place, what) in [
-        ("/stream_unread_seconds", "the streams were not read to their end"),
+        ("/stream_unread_seconds", "the streams could not be read completely"),
         ("/documents_unread_seconds", "not all unassembled documents were read"),
     ] {
         if let Some(seconds) = at(status, place).as_u64() {
             let more = seconds.max(1).saturating_mul(6);
             line.push_str(&format!(
-                "  {what} in {seconds} s: `weir migrate status {name} --look {more}`"
+                "  {what} in {seconds} s: run `weir migrate status {name} --look {more}`"
             ));
         }
     }
@@ -213,10 +213,10 @@ fn late(status: &Value, name: &str, table: &str) -> String {
             "  a change of `{table}` has been waiting for {seconds} s while others are applied: one of the problems may explain the delay"
         ),
         (Some(false), true) => format!(
-            "  a change of `{table}` has been waiting for {seconds} s: because of one of the problems, or because no function reads its stream"
+            "  a change of `{table}` has been waiting for {seconds} s: one of the problems delays it, or no function reads the stream of the table"
         ),
         (Some(false), false) => format!(
-            "  a change of `{table}` has been waiting for {seconds} s, and none was applied in the last {idle} s: check that a function reads its stream, or run `weir migrate work {name}`"
+            "  a change of `{table}` has been waiting for {seconds} s, and no change was applied in the last {idle} s: check that a function reads the stream of the table, or run `weir migrate work {name}`"
         ),
         (None, _) => format!("  a change of `{table}` has been waiting for {seconds} s"),
     }
@@ -275,8 +275,7 @@ mod tests {
             assert!(said.contains(words), "{said}");
             said.contains("run `weir migrate work shop`")
         };
-        let words =
-            "a change of `parts` has been waiting for 80 s, and none was applied in the last 3 s:";
+        let words = "a change of `parts` has been waiting for 80 s, and no change was applied in the last 3 s:";
         assert!(waits(&status, words));
         status["stream"]["followed"] = json!(true);
         assert!(!waits(
@@ -287,7 +286,7 @@ mod tests {
         assert!(!waits(&status, "a change of `parts` has been waiting for 80 s"));
         status["problems"] = json!({ "unassembled": 4 });
         status["stream"]["followed"] = json!(false);
-        assert!(!waits(&status, "because of one of the problems, or because no function"));
+        assert!(!waits(&status, "one of the problems delays it, or no function"));
         status["stream"]["followed"] = json!(true);
         assert!(!waits(&status, "one of the problems may explain the delay"));
     }
@@ -309,8 +308,8 @@ mod tests {
         for words in [
             "(9 items read",
             "  reading again to remove marks: 1 of 4 segments",
-            "not read to their end in 10 s: `weir migrate status shop --look 60`",
-            "documents were read in 20 s: `weir migrate status shop --look 120`",
+            "not be read completely in 10 s: run `weir migrate status shop --look 60`",
+            "documents were read in 20 s: run `weir migrate status shop --look 120`",
             "the streams cannot be read: there is no table `b`",
             "a comparison is running: 3 of 16 segments done, 120 items read",
             "collision, solved: 9",

@@ -145,7 +145,7 @@ async fn possibly_trimmed_changes_require_a_comparison() {
         Case {
             state: back(old),
             offers: &["verify move", "complete move"],
-            says: "streams may have trimmed later ones",
+            says: "streams may have trimmed the records of later writes",
             never_says: "check again by",
             exit: Exit::Done,
         },
@@ -292,7 +292,7 @@ async fn an_incomplete_read_of_the_streams_is_reported() {
     let status = looked(&served, "tailing", Duration::ZERO).await;
     assert_eq!((&status["stream"], &status["stream_unread_seconds"]), (&Value::Null, &json!(0)));
     let said = status_line::line(&status);
-    assert!(said.contains("were not read to their end in 0 s"), "{said}");
+    assert!(said.contains("could not be read completely in 0 s"), "{said}");
     let exit = async |limit| {
         let (now, _) = times().await;
         let verified = compared(Phase::Ready, now, 0).verified;

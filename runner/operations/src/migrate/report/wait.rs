@@ -73,7 +73,7 @@ fn of_preparing(status: &Value) -> Option<String> {
     let step = at(status, "/next_steps/0/command").as_str();
     let command = step.filter(|command| command.contains(" start "))?;
     Some(format!(
-        "the command that started the migration has been inactive for {seconds} s: resume with `{command}` (PLAN is the plan file), which replaces the earlier command if that is still running"
+        "the command that started the migration has been inactive for {seconds} s: run `{command}` (PLAN is the plan file) to resume; it replaces the inactive command if that is still running"
     ))
 }
 
@@ -129,7 +129,7 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
             let advice = match now {
                 Phase::Copying => format!("; {}", workers::advice(name, &backfill)),
                 Phase::Preparing => {
-                    "; resume with `weir migrate start PLAN` (PLAN is the plan file), if no other command does"
+                    "; if no other command is starting the migration, resume with `weir migrate start PLAN` (PLAN is the plan file)"
                         .to_owned()
                 }
                 _ => String::new(),

@@ -92,7 +92,7 @@ async fn begin_again(context: &Context, plan: &Plan, rate: u64, holder: &str) ->
         StartClaim::Claimed => begin_as(context, plan, rate, holder).await,
         StartClaim::AlreadyStarted => Ok(()),
         StartClaim::ClaimedByOther => Err(refused!(
-            "another command has claimed this step of `{}` and will finish it",
+            "another command is already starting `{}` and will finish it",
             plan.migration
         )),
     }

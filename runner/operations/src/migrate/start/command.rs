@@ -268,7 +268,7 @@ async fn check_samples(
 ) -> Result<()> {
     if let Some(why) = estimate::all_refused(context, &file.plan, migration).await? {
         return Err(refused!(
-            "refused: none of the sampled items can be transformed; the first error: {why}\ncorrect the plan; `weir migrate plan {}` tries more items",
+            "refused: none of the sampled items can be transformed; the first error: {why}\ncorrect the plan; `weir migrate plan {}` checks more items",
             file.name
         ));
     }
@@ -374,7 +374,7 @@ async fn attend(
     output::next(&[
         (
             &format!("weir migrate wait {name}"),
-            "wait until all items are copied, in another terminal",
+            "in another terminal, wait until all items are copied",
         ),
         (&format!("weir migrate verify {name}"), "compare sources and targets"),
     ]);
@@ -384,7 +384,7 @@ async fn attend(
         problem = failed(context, name, host.as_ref()) => Err(problem.into()),
         signal = interruption::requested() => {
             say(&format!(
-                "interrupted; `weir migrate work {name}` resumes, `weir migrate status {name}` shows progress"
+                "interrupted; `weir migrate work {name}` resumes the migration, `weir migrate status {name}` shows progress"
             ));
             host.stop().await;
             return Ok(Exit::Interrupted(signal));

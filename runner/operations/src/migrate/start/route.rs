@@ -41,7 +41,7 @@ async fn refused_by(context: &Context, plan: &Plan, route: &Route) -> Result<Opt
     }
     if (route.read, route.write) != (Side::Source, Side::Source) {
         return Ok(Some(format!(
-            "the route `{name}` has been `{}` since `{owner}`: applications that read the route would use the targets of this plan immediately; write another name for `route`",
+            "the route `{name}` has been `{}` since the migration `{owner}`: applications that read the route would use the targets of this plan immediately; write another name for `route`",
             route.read.as_str()
         )));
     }

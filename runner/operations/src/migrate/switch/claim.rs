@@ -187,7 +187,7 @@ impl<'h> Claim<'h> {
                 return Err(failure);
             }
             if !is_told {
-                say(&format!("retrying to unblock writers: {failure}"));
+                say(&format!("cannot unblock writers, retrying: {failure}"));
                 is_told = true;
             }
             tokio::time::sleep(RELEASE_PAUSE).await;

@@ -78,7 +78,7 @@ pub(crate) async fn check(
     let open = open(&context.tasks(name).await?, phase, state.run);
     if open > 0 {
         return Err(refused!(
-            "a comparison of `{name}` has {} left, and its repairs must not overwrite writes after the switch: wait for the comparison, or notify workers again with `weir migrate resume {name}`",
+            "a comparison of `{name}` still has {} to read, and its repairs must not overwrite writes after the switch: wait until the comparison ends; if it makes no progress, notify workers again with `weir migrate resume {name}`",
             counted(open, "segment", "segments")
         ));
     }

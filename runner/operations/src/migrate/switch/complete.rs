@@ -46,7 +46,7 @@ pub(crate) struct CompleteArguments {
 pub(crate) fn consequence(kind: Kind) -> &'static str {
     match kind {
         Kind::Purge => {
-            "a last comparison must find no matching item, and functions would stop following the tables"
+            "if a last comparison found no matching item, functions would stop following the tables"
         }
         Kind::InPlace => {
             "no revert would be possible, and functions would stop following the tables"
@@ -163,7 +163,7 @@ fn say_what_stays(plan: &Plan, way: Direction) {
     if !tables.is_empty() {
         let tables: Vec<String> = tables.iter().map(|table| format!("`{table}`")).collect();
         say(&format!(
-            "{} may keep marks and tombstones (attribute `{MARK}`), because no client uses it now: delete the table; to keep it, delete the items that have only their key and `{MARK}`, and write the others without that attribute",
+            "{} may still contain marks and tombstones (attribute `{MARK}`), and clients no longer use the table: delete the table; to keep the table, delete the items that have only their key and `{MARK}`, and remove `{MARK}` from the other items",
             tables.join(", ")
         ));
     }

@@ -185,7 +185,7 @@ async fn a_claimed_switch_continues_after_a_lost_answer() {
             }
             Err(problem) => {
                 assert!(
-                    !is_written && problem.to_string().contains("has claimed this step"),
+                    !is_written && problem.to_string().contains("is already carrying out"),
                     "{problem}"
                 );
             }

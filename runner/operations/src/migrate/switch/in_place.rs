@@ -63,7 +63,7 @@ pub(crate) async fn revert(
     let epoch = turn_writers(context, &claim, plan).await?;
     let (number, since) = match resumable_change(context, plan, fingerprint).await? {
         Some(known) => {
-            say("resuming the revert: items that are already changed back stay changed back");
+            say("resuming the revert; items that are already changed back are not changed again");
             workers::wake(context, name).await?;
             known
         }
@@ -89,7 +89,7 @@ pub(crate) async fn revert(
     if left > 0 {
         let samples = compared.found.samples.iter().map(|sample| format!("\n  {sample}"));
         say(&format!(
-            "{} cannot be changed back:{}\nchange or delete the named items and run `weir migrate revert {name}` again; writers use the sources, and their writes are changed back meanwhile",
+            "{} cannot be changed back:{}\nchange or delete the named items and run `weir migrate revert {name}` again; writers use the sources, and workers change items that are written meanwhile back",
             output::counted(left, "item", "items"),
             samples.collect::<String>()
         ));
@@ -127,7 +127,7 @@ async fn turn_writers(context: &Context, claim: &Claim<'_>, plan: &Plan) -> Resu
         Err(failure) => failure,
     };
     Err(match claim.release().await {
-        Ok(_) => failure.with(|text| format!("{text}; nothing was changed back")),
+        Ok(_) => failure.with(|text| format!("{text}; the revert changed no item")),
         Err(problem) => failure.with(|text| {
             format!(
                 "{text}, and the rollback failed: {problem}; writers may be blocked: run `weir migrate revert {name}` again"
@@ -147,13 +147,8 @@ async fn drain_changed_back(
     // The wait ends when invocations from before the switch have ended, so that their writes are
     // changed back too.
     let name = plan.migration.as_str();
-    sweep::wait(
-        context,
-        name,
-        plan,
-        "until then, the changes of such invocations are changed back",
-    )
-    .await?;
+    sweep::wait(context, name, plan, "until then, workers undo the changes of such invocations")
+        .await?;
     let counted = RecordSelection::new(since, since);
     Ok(proved(context, plan, (Direction::Reverse, counted), limit).await?.ok())
 }
@@ -271,7 +266,7 @@ pub(crate) async fn complete(
         compared.as_ref().map_or(0, |ComparisonResult { found, .. }| in_the_way_of_an_end(found));
     if left > 0 {
         say(&format!(
-            "{} not as the plan requires, so nothing was changed: before the cut-over, `weir migrate verify {name}` shows examples",
+            "{} not as the plan requires, so the migration was not completed: before the cut-over, `weir migrate verify {name}` shows examples",
             output::counted(left, "item is", "items are")
         ));
         return Ok(Exit::Differences);
@@ -363,13 +358,13 @@ pub(crate) fn say_unused_answers(
     let archived: Vec<&str> =
         plan.from.iter().filter(|it| it.archive).map(|it| it.table.as_str()).collect();
     if without_archive && archived.is_empty() {
-        no_effect("--without-archive", "the plan erases from no archive");
+        no_effect("--without-archive", "no table of the plan has `archive: true`");
     }
     for path in given {
         let name = plan.migration.as_str();
         let receipt = read_answer(path)?;
         if archived.is_empty() {
-            no_effect("--erased", "the plan erases from no archive");
+            no_effect("--erased", "no table of the plan has `archive: true`");
         } else if !archived.iter().any(|table| is_of(&receipt, name, table)) {
             let why = format!(
                 "the file is not the response to an erasure of `{name}` in {}",
@@ -393,7 +388,7 @@ async fn erase(name: &str, table: &str, output: Option<&Output>) -> Result<Value
     say(&format!("erasing from the archive of `{table}`"));
     let answer = maintenance::ask(request.clone()).await.map_err(|problem| {
         format!(
-            "the archive of `{table}` was not erased, so `{name}` is not completed: {problem}\nRun `complete` again where `weir up` runs; on AWS send {request} to the function archive-maintenance, and pass its answer: `weir migrate complete {name} --erased answer.json`. If the condition fails for a row, send the event with a `where` that works for every row, under the same `name`, and pass that answer. If the table has no archive, `weir migrate complete {name} --without-archive` completes without it"
+            "the archive of `{table}` was not erased, so `{name}` is not completed: {problem}\nRun `complete` again where `weir up` runs; on AWS, send {request} to the function archive-maintenance, and pass its response: `weir migrate complete {name} --erased answer.json`. If the condition fails for a row, send the event with a `where` that works for every row and with the same `name`, and pass the response to that event. If the table has no archive, `weir migrate complete {name} --without-archive` completes without it"
         )
     })?;
     receipt_in(&answer)

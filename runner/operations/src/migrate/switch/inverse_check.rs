@@ -130,11 +130,11 @@ pub(crate) fn line(way_back: &Value) -> Option<String> {
     // If records may have been trimmed, passes over the streams prove nothing.
     if way_back.get("may_be_trimmed").and_then(Value::as_bool) == Some(true) {
         return Some(format!(
-            "all writes up to {known} were copied back; streams may have trimmed later ones"
+            "all writes up to {known} were copied back; streams may have trimmed the records of later writes"
         ));
     }
     Some(format!(
-        "all writes up to {known} were copied back; check again by {until}, with `verify`, or with `status` while no change waits"
+        "all writes up to {known} were copied back; check again by {until}: run `verify`, or `status` while no change is waiting"
     ))
 }
 

@@ -22,7 +22,7 @@ use client::output::{no_effect, say};
 /// Arguments of `weir migrate revert`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate revert shop --dry-run\n  weir migrate revert shop\n\nWaits until 65 s after the switch (`function_seconds` and 5), then removes tombstones and marks, which takes minutes for large tables. In place, it ends once all items are changed back. Clients may write meanwhile\n\nExit codes: 0 done, 1 failed, 3 some items cannot be changed back, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed, or that the revert is committed but incomplete; then run it again"
+    after_help = "Examples:\n  weir migrate revert shop --dry-run\n  weir migrate revert shop\n\nWaits until 65 s after the switch (`function_seconds` plus 5), then removes tombstones and marks, which takes minutes for large tables. In place, it ends once all items are changed back. Clients may write meanwhile\n\nExit codes: 0 done, 1 failed, 3 some items cannot be changed back, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed, or that the revert is committed but incomplete; then run it again"
 )]
 pub(crate) struct RevertArguments {
     #[command(flatten)]

@@ -133,7 +133,7 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
             swept += u64::from(is_swept?);
             looked += 1;
             if said.elapsed() > SAY_EVERY {
-                let notes = counted(looked, "note of a tombstone is", "notes of tombstones are");
+                let notes = counted(looked, "tombstone entry is", "tombstone entries are");
                 let removed = counted(swept, "tombstone", "tombstones");
                 say(&format!("{notes} processed, {removed} removed"));
                 said = Instant::now();
@@ -160,8 +160,9 @@ async fn sweep_one(
 ) -> Result<bool> {
     let Tombstone { table, key, at, .. } = note;
     let Some(schema) = schemas.get(table) else { return Ok(false) };
-    let key = item_from_str(key)
-        .map_err(|error| format!("a tombstone's note has an invalid key: {error}"))?;
+    let key = item_from_str(key).map_err(|error| {
+        format!("a tombstone entry of the control table has an invalid key: {error}")
+    })?;
     let is_swept = match remove(&context.control.client, table, schema, &key).await? {
         RemovalResult::Tombstone => true,
         RemovalResult::Nothing => false,
@@ -261,7 +262,7 @@ async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item)
         // A later write by a client takes precedence over the restored item.
         Err(error) if is_condition_failed(&error) => Ok(()),
         Err(error) => Err(fatal!(
-            "an item of `{table}` that was written while its tombstone was removed could not be restored: {}; put this item yourself: {}",
+            "an item of `{table}` that was written while its tombstone was removed could not be restored: {}; write this item yourself: {}",
             error_text(&error),
             item_to_string(&unmarked(item))
         )),

@@ -287,7 +287,7 @@ async fn of_two_that_change_items_back_the_second_one_does() {
     };
     let (first, second) = tokio::join!(revert(), meanwhile);
     assert!(
-        first.clone().unwrap_err().to_string().contains("another command has claimed this step"),
+        first.clone().unwrap_err().to_string().contains("another command is already carrying out"),
         "{first:?}"
     );
     // There are no workers, so the command times out.

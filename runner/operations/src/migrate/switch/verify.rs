@@ -61,7 +61,7 @@ const WITHOUT_WORKERS: Duration = Duration::from_secs(10);
 /// Arguments of `weir migrate verify`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate verify shop\n  weir migrate verify shop --repair --timeout 600\n\nA repair writes only the side that clients do not use: the targets before the cut-over, the sources after it. For a plan in place or a purge it changes the items themselves, unless a client changed them meanwhile\n\nExit codes: 0 no difference, 1 failed, 3 differences, 4 refused, 5 timed out"
+    after_help = "Examples:\n  weir migrate verify shop\n  weir migrate verify shop --repair --timeout 600\n\nA repair writes only the side that clients do not use: the targets before the cut-over, the sources after it. For an in-place change or a purge, a repair changes the items themselves, unless a client changed them meanwhile\n\nExit codes: 0 no difference, 1 failed, 3 differences, 4 refused, 5 timed out"
 )]
 pub(crate) struct VerifyArguments {
     /// The migration
@@ -129,7 +129,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     if arguments.repair && (lost > 0 || differences(&found) > 0) {
         report(context, &arguments.name, plan.kind, &found);
         if left().is_zero() {
-            say("timed out: repaired, but not compared again; run `verify` again");
+            say("timed out after the repair and before the next comparison; run `verify` again");
             return Ok(Exit::TimedOut);
         }
         let again = compared(context, &arguments.name, way, false, left()).await?;
@@ -400,7 +400,7 @@ pub(crate) async fn finished(
     let started = Instant::now();
     let (mut said, mut last, mut moved) = (Instant::now(), String::new(), Some(Instant::now()));
     let (mut patience, mut seen) =
-        (FailureTolerance::new(limit), "nothing could be read".to_owned());
+        (FailureTolerance::new(limit), "no progress could be read".to_owned());
     let mut known = Progress::default();
     loop {
         // A task may have been superseded before its work was done. Then the run is incomplete,
@@ -412,7 +412,7 @@ pub(crate) async fn finished(
         if let Some((progress, is_superseded)) = patience.seen(seen_now)? {
             if progress.is_done() && is_superseded {
                 return Err(fatal!(
-                    "this run of `{name}` was superseded by a later run or by a switch; see `weir migrate status {name}`"
+                    "this comparison of `{name}` was superseded by a later comparison or by a switch; see `weir migrate status {name}`"
                 ));
             }
             if progress.is_done() {

@@ -229,7 +229,8 @@ impl Drain {
         let mut outcome = Ok(());
         for (of_table, key, mut state, looked) in looks {
             if state.missing.is_none() && state.place.is_over() && !has_child(of_table, &key.1) {
-                state.missing = Some("closed shard: its child shards are not listed yet".into());
+                state.missing =
+                    Some("the child shards of a closed shard are not listed yet".into());
             }
             // The results of the other shards are kept if one fails.
             self.shards.insert(key, state);
@@ -597,7 +598,11 @@ fn of_target(
     let is_hidden = known.live().any(|(_, item)| Some(item) != shown.as_ref());
     (is_hidden && known.live().count() > 1).then(|| {
         let sources: Vec<&str> = known.live().map(|(source, _)| source).collect();
-        UnprovedReason::Never(format!("{} have the same target {}", sources.join(" and "), key()))
+        UnprovedReason::Never(format!(
+            "the source items {} have the same target {}",
+            sources.join(" and "),
+            key()
+        ))
     })
 }
 

@@ -122,7 +122,10 @@ pub(crate) async fn run(
     let mut owners: BTreeMap<String, String> = BTreeMap::new();
     let basis = Basis { plan: &file.plan, migration: &migration, tables: &found };
     for table in file.plan.source_tables(Direction::Forward) {
-        interruption::reached(format!("{} items tried, `{table}` is next", all.sources));
+        interruption::reached(format!(
+            "{} items sampled; the next table is `{table}`",
+            all.sources
+        ));
         let sample = tables::sample(client, table, samples).await?;
         let bytes = all.bytes;
         for item in &sample {
@@ -166,8 +169,8 @@ pub(crate) async fn run(
     }
     let start = format!("weir migrate start {name}");
     output::next(&[
-        (&format!("{start} --local-workers 4"), "start it with workers on this machine"),
-        (&start, "start it, if `weir up` or a function on AWS follows the sources"),
+        (&format!("{start} --local-workers 4"), "start the migration with workers on this machine"),
+        (&start, "start the migration, if `weir up` or a function on AWS follows the sources"),
     ]);
     Ok(Exit::Done)
 }
@@ -411,10 +414,10 @@ fn as_text(report: &Value) -> String {
     };
     let tried = at(report, "/tried");
     let becomes = match at(report, "/removed").as_u64() {
-        Some(removed) => format!("{removed} of {tried} tried would be removed"),
+        Some(removed) => format!("{removed} of {tried} sampled items would be removed"),
         None => {
             let targets = at(report, "/targets_per_source").as_f64().unwrap_or(0.0);
-            format!("{targets:.2} targets each ({tried} tried)")
+            format!("{targets:.2} targets for each item ({tried} sampled)")
         }
     };
     let way = match at(report, "/removed").is_null() {
@@ -439,11 +442,11 @@ fn as_text(report: &Value) -> String {
     text.push_str(&sizes::text(at(report, "/sizes")));
     text.push_str(&findings_text(report));
     if at(report, "/kept").as_u64().is_some_and(|kept| kept > 0) {
-        text.push_str(&format!("  {} of the samples are unchanged\n", at(report, "/kept")));
+        text.push_str(&format!("  {} sampled items are unchanged\n", at(report, "/kept")));
     }
     if at(report, "/dropped").as_u64().is_some_and(|dropped| dropped > 0) {
         let dropped = at(report, "/dropped");
-        text.push_str(&format!("  {dropped} of {tried} tried are dropped by the transform\n"));
+        text.push_str(&format!("  the transform drops {dropped} of {tried} sampled items\n"));
     }
     // A purge can never be reverted, so this is not reported for it.
     if at(report, "/has_way_back") == &json!(false) && at(report, "/removed").is_null() {
@@ -472,14 +475,14 @@ fn findings_text(report: &Value) -> String {
         ("archives", "no archive"),
         (
             "reads_any_attribute",
-            "the program may read any attribute; name the attributes that it needs if possible",
+            "the transform may read any attribute; if possible, name the attributes that it reads",
         ),
     ] {
         let shown = at(report, &format!("/{name}")).as_array().map_or(0, Vec::len);
         if let Some(all) = at(report, &format!("/{name}_count")).as_u64()
             && all > shown as u64
         {
-            text.push_str(&format!("  {title}: {all} of {tried} tried, such as\n"));
+            text.push_str(&format!("  {title}: {all} of {tried} sampled items, for example\n"));
         }
         for entry in at(report, &format!("/{name}")).as_array().into_iter().flatten() {
             text.push_str(&format!("  {title}: {}\n", entry.as_str().unwrap_or_default()));

@@ -227,8 +227,8 @@ impl Reader<'_, '_> {
         match node.as_text() {
             Some("scan") => Backfill::Scan,
             Some("touch") if self.kind.is_in_place() => {
-                let help = "remove `backfill`: a change in place uses the stream in any case";
-                let message = "`backfill: touch` does not apply to a change in place".to_owned();
+                let help = "remove `backfill`: an in-place change always uses the stream";
+                let message = "`backfill: touch` does not apply to an in-place change".to_owned();
                 self.findings.error(node.at, message, help);
                 Backfill::Scan
             }
@@ -278,9 +278,11 @@ impl Reader<'_, '_> {
             NodeKind::List(_) => {
                 let help = match required {
                     true => {
-                        "write an entry on its own line below it, which begins with `- `".to_owned()
+                        format!(
+                            "write each entry on its own line below `{key}:`, beginning with `- `"
+                        )
                     }
-                    false => format!("write an entry below it, or remove `{key}`"),
+                    false => format!("write an entry below `{key}:`, or remove `{key}`"),
                 };
                 self.findings.error(value.at, format!("`{key}` is empty"), help);
                 None

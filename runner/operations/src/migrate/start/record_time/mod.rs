@@ -177,7 +177,7 @@ fn is_of(record: &Record, marker: &str) -> bool {
 
 fn unfit(context: &Context, what: &str) -> Failure {
     Failure::Refused(format!(
-        "the stream records of `{}` {what}, so a switch cannot tell which writes come after it: use a store whose record times are precise to the minute or finer",
+        "the stream records of `{}` {what}, so a switch cannot tell which writes come after the switch: use a store whose record times are precise to the minute or finer",
         context.endpoint
     ))
 }
