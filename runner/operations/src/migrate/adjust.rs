@@ -52,7 +52,7 @@ pub(crate) async fn throttle(context: &Context, name: &str, rate: u64) -> Result
     Ok(Exit::Done)
 }
 
-/// The result of a verb.
+/// The result of `pause`, `resume` or `throttle`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adjusted {
     /// The message for the operator.
@@ -153,7 +153,8 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
     let opened = |state: &mut State| state.held_at.take().is_some();
     context.control.change_state(name, expect, opened).await?;
     if touches {
-        // Marks may remain in the sources, so workers read each segment once more to remove them.
+        // The migration's marks may remain in source items, so workers read each segment once more to
+        // remove the marks.
         backfill::advance(context, name).await?;
     }
     if is_already {

@@ -1,5 +1,5 @@
-//! Waits until the records in a migration's streams are applied: nearly all records before writers
-//! are blocked, and the rest while writers are blocked.
+//! Waits until the records in a migration's streams are applied: nearly all records before a switch
+//! blocks writers, and the remaining records while writers are blocked.
 //!
 //! This module writes nothing.
 
@@ -13,16 +13,16 @@ use crate::migrate::drain::stream_lag::{Applied, FOLLOWED_SECONDS_MAX};
 use crate::migrate::failure::{Result, refused};
 use client::output::say;
 
-/// Maximum number of waiting records at which writers may be blocked. The function applies this
-/// number of records in a second.
+/// Maximum number of waiting records at which a switch may block writers. The function `migration`
+/// applies this number of records in a second.
 const FEW_RECORDS: u64 = 1_000;
-/// Maximum time for which a read of the streams may continue after the time limit of a switch. A
-/// command that stops during a read loses its positions. The command that resumes the switch then
-/// reads the streams from the beginning, while writers are blocked.
+/// Maximum time for which a read of the streams may continue after the time limit of a switch. If a
+/// command stops during a read, its stream positions are lost. The command that resumes the switch
+/// then reads the streams from the beginning, while writers are blocked.
 pub(crate) const LAST_LOOK: Duration = Duration::from_secs(10);
 
-/// Reads the streams until at most `FEW_RECORDS` records are not applied yet, none of which has
-/// waited long. Writers are not blocked meanwhile.
+/// Reads the streams until at most `FEW_RECORDS` records wait to be applied, none of them for
+/// unusually long. Writers are not blocked meanwhile.
 ///
 /// # Errors
 /// When a record can never be applied, or the streams cannot be read.
@@ -79,8 +79,8 @@ pub(crate) async fn caught_up(
     }
 }
 
-/// Describes how long the oldest change has been waiting; empty if the wait is not unusually long.
-/// With `is_asked`, adds advice for the case that no change was applied.
+/// Describes how long the oldest change has been waiting; returns an empty string if `late` is
+/// `None`. With `is_asked`, adds advice for the case that no change was applied.
 fn oldest(name: &str, late: Option<&(i64, &String)>, is_asked: bool) -> String {
     let Some((age, table)) = late else { return String::new() };
     let asked = match is_asked {
@@ -95,8 +95,9 @@ fn oldest(name: &str, late: Option<&(i64, &String)>, is_asked: bool) -> String {
 /// The result of a drain proof: the number of shards, or [`Outcome::TimedOut`].
 pub(crate) type Proof = Result<usize, Outcome>;
 
-/// Reads the streams until all records are applied. Reads during the first `settle` do not count,
-/// because a stream may deliver a record as late as `settle` after its write was acknowledged.
+/// Reads the streams until all records are applied. A pass during the first `settle` proves
+/// nothing, because a stream may deliver a record as late as `settle` after the record's write was
+/// acknowledged.
 pub(crate) async fn drained(drain: &mut Drain, limit: Duration, settle: Duration) -> Result<Proof> {
     let started = Instant::now();
     loop {
@@ -116,7 +117,7 @@ pub(crate) async fn drained(drain: &mut Drain, limit: Duration, settle: Duration
     }
 }
 
-/// Limits the time of a drain proof, even if one read of the streams takes longer.
+/// Limits the total time of a drain proof. The limit also interrupts a read of the streams.
 pub(crate) async fn within(
     most: Duration,
     proof: impl Future<Output = Result<Proof>>,
