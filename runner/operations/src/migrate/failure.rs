@@ -10,8 +10,8 @@ use client::sdk_error::is_not_found;
 /// The error message if the control table does not exist.
 const NOT_STARTED: &str = "no migration was started in this store";
 
-/// Returns the failure of a request; `doing` is the beginning of its message, such as "cannot read
-/// the control table".
+/// Returns the failure of a request; `doing` is the beginning of the error message, such as "cannot
+/// read the control table".
 pub(crate) fn of_request<E>(doing: &str, error: &SdkError<E>) -> Failure
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,

@@ -1,4 +1,4 @@
-//! Interfaces to workers that run in this process. A verb starts, watches and stops them.
+//! Interfaces to workers that run in this process. A subcommand starts, watches and stops them.
 //!
 //! The implementation is in the program `weir`, because it uses the local Lambda runtime, on which
 //! this crate does not depend.
@@ -73,13 +73,13 @@ pub trait LocalWorkers: Send + Sync {
     /// Returns why the stream of a table is no longer read; `None` while all streams are read.
     fn problem(&self) -> Option<Problem>;
 
-    /// Returns a shard of the control table whose records were trimmed before they were read. The
-    /// table still has all tasks, so the caller has to write each open task again to make a new
-    /// record.
+    /// Returns a shard of the control table's stream whose records were trimmed before they were
+    /// read. The table still has all tasks. The caller has to write each open task again, so that
+    /// the stream has a new record of the task.
     fn trimmed_tasks(&self) -> Option<ShardId>;
 
-    /// Resumes a shard that [`Self::trimmed_tasks`] returned, at its oldest record. Has no effect
-    /// on a shard that has already resumed.
+    /// Resumes the read of a shard that [`Self::trimmed_tasks`] returned, at the oldest record of
+    /// the shard. Has no effect if the read has already resumed.
     fn resume_after_trim(&self, shard: &ShardId);
 
     /// Stops the workers. Returns when the invocations in flight have ended and their checkpoints

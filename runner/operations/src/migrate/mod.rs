@@ -1,7 +1,7 @@
 //! `weir migrate`: restructures tables while clients write to them, and loses no write.
 //!
 //! The function `migration` copies and transforms items, on Lambda or with `--local-workers`. The
-//! verbs control it through the control table. Every verb is idempotent.
+//! subcommands control the function through the control table. Every subcommand is idempotent.
 
 mod adjust;
 pub mod api;
@@ -183,10 +183,10 @@ enum MigrateVerb {
     },
 }
 
-/// Runs the verb; `workers` starts the workers of `--local-workers`.
+/// Runs the subcommand; `workers` starts the workers of `--local-workers`.
 ///
 /// # Errors
-/// When the verb fails; the message is for the operator.
+/// When the subcommand fails; the message is for the operator.
 pub async fn run(
     arguments: MigrateArguments,
     output: Output,
@@ -198,7 +198,8 @@ pub async fn run(
     let Some(limit) = arguments.verb.limit(&endpoint) else {
         return carry_out(&context, arguments.verb, workers).await;
     };
-    // Requests without a response are retried until shortly after the command's time limit.
+    // Requests without a response are retried until `ANSWER_LIMIT` after the command's time
+    // limit.
     context.absence.bound(limit.saturating_add(ANSWER_LIMIT));
     match carry_out(&context, arguments.verb, workers).await {
         Err(problem) if context.absence.is_silent() && !matches!(problem, Failure::Refused(_)) => {
@@ -210,7 +211,7 @@ pub async fn run(
 }
 
 impl MigrateVerb {
-    /// Returns the time limit of the verb, if it has one.
+    /// Returns the time limit of the subcommand, if it has one.
     fn limit(&self, endpoint: &str) -> Option<Duration> {
         let seconds = match self {
             Self::Status { look, .. } => return Some(stream_lag::look_limit(endpoint, *look)),

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::Client;
 use client::keys;
 use client::server_date;
 
-/// Number of consecutive empty pages in one pass after which a shard counts as read to its end.
+/// Number of consecutive empty pages in one pass after which a shard counts as completely read.
 /// Writers are blocked during the last pass, so they add no record.
 const EMPTY_PAGES: u32 = 3;
 /// Number of empty pages on AWS, summed over all passes. A page covers a section of the shard and
@@ -27,13 +27,13 @@ pub(crate) const CLOCKS_SECONDS: i64 = 6;
 /// Timeout of reading the store's time. If the time is unknown, only empty pages count.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// The rule that decides when a pass has read a shard to its end.
+/// The rule that decides when a pass has read all records of a shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShardEnd {
     empty_pages_in_all: u32,
     pause: Duration,
-    /// The second (since 1970) from which on a record proves that all records from before the pass
-    /// were read.
+    /// A second since 1970. A record of this second or later proves that all records from before the
+    /// pass were read.
     enough: Option<i64>,
 }
 
@@ -61,7 +61,7 @@ impl ShardEnd {
     }
 
     /// Returns true if there were enough empty pages. `empty` counts the consecutive empty pages of
-    /// this pass, `empty_in_all` those of all passes since the last record.
+    /// this pass, `empty_in_all` the empty pages of all passes since the last record.
     pub(crate) fn is_reached(self, empty: u32, empty_in_all: u32) -> bool {
         empty >= EMPTY_PAGES && empty_in_all >= self.empty_pages_in_all
     }

@@ -1,7 +1,7 @@
 //! Advice for the operator after a stream has trimmed unread records: commands that are allowed in
 //! the migration's phase.
 //!
-//! The event source mapping detects the gap; this module only formats the advice.
+//! The event source mapping detects the lost records; this module only formats the advice.
 
 use rules::migration::Phase;
 use rules::migration::plan::Plan;

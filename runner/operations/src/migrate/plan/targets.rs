@@ -16,7 +16,7 @@ use client::output::counted;
 /// Maximum number of items of each target that are read.
 const LOOKED_AT: u64 = 100;
 
-/// Returns a message for each target that is not empty. A change in place has no target.
+/// Returns a message for each target that is not empty. An in-place change has no target.
 ///
 /// # Errors
 /// When a table cannot be read.

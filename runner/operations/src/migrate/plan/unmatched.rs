@@ -50,8 +50,9 @@ fn listed(names: &BTreeSet<String>) -> String {
     shown.join(", ")
 }
 
-/// Returns true if the name is probably misspelled, rather than the name of a rare attribute: an
-/// existing name is similar, a key uses the name, or a split never cuts at this path.
+/// Returns true if the unmatched name is probably misspelled, rather than the name of a rare
+/// attribute: an existing name is similar, a key uses the name, or the name is a path at which a
+/// split never cuts.
 pub(crate) fn is_slip(unmatched: &Unmatched) -> bool {
     match unmatched {
         Unmatched::Read(absent) => meant(absent).is_some(),

@@ -1,5 +1,5 @@
-//! Places where Weir itself keeps values of items, besides the tables of the purge plan. The
-//! receipt of a purge lists the places that the purge did not clear, and how to clear them.
+//! Places where Weir itself stores values of items, in addition to the tables of the purge plan.
+//! The receipt of a purge lists the places that the purge did not clear, and how to clear them.
 //!
 //! docs/migration-purge.md lists the same places; a test compares both lists.
 
@@ -12,9 +12,9 @@ use crate::migrate::failure::{Failure, Result};
 use client::attribute::from_sdk_item;
 use client::sdk_error::is_not_found;
 
-/// The control table's name in the template, after the prefix.
+/// The control table's name in the CloudFormation template, after the prefix.
 const CONTROL_TABLE: &str = "weir-migrations";
-/// The name of fan-out's job table in the template, after the prefix.
+/// The name of the fan-out jobs table in the CloudFormation template, after the prefix.
 const JOBS_TABLE: &str = "fan-out-jobs";
 
 /// A place where values of items may remain.
@@ -85,8 +85,8 @@ pub(crate) const PLACES: [Place; 14] = [
 ];
 
 /// Returns the places that a purge does not clear, for its receipt. The first place is the table of
-/// fan-out jobs. If this table is unknown or cannot be read, its entry contains the reason. This is
-/// no error, because the purge itself is already proved.
+/// fan-out jobs. If the name of this table is unknown or the table cannot be read, its entry
+/// contains the reason. The function returns no error then, because the purge is already proved.
 pub(crate) async fn told(context: &Context) -> Vec<Value> {
     let mut places = vec![jobs_place(context).await];
     let place = |place: &Place| json!({ "place": place.name, "remove": place.remove });
@@ -94,7 +94,7 @@ pub(crate) async fn told(context: &Context) -> Vec<Value> {
     places
 }
 
-/// Returns the entry of the receipt about jobs of fan-out.
+/// Returns the receipt's entry about fan-out jobs.
 async fn jobs_place(context: &Context) -> Value {
     let what = "fan-out jobs whose origins were deleted";
     let place = |place: String, found: Value, table: &str| {
@@ -121,7 +121,8 @@ async fn jobs_place(context: &Context) -> Value {
     }
 }
 
-/// Returns the name of the job table that the template creates together with a control table.
+/// Returns the name of the jobs table that the CloudFormation template creates together with a
+/// control table; `None` if the control table's name is not from that template.
 fn jobs_table(control_table: &str) -> Option<String> {
     let prefix = control_table.strip_suffix(CONTROL_TABLE)?;
     Some(format!("{prefix}{JOBS_TABLE}"))
@@ -168,7 +169,7 @@ mod tests {
             assert!(section.contains(&format!("| {name} | {remove} |")), "{name}: {remove}");
         }
         let rows = section.lines().filter(|line| line.starts_with("| ")).count();
-        // The page's table has two more rows: the header, and the jobs of fan-out.
+        // The page's table has two more rows: the header and the fan-out jobs.
         assert_eq!(rows, PLACES.len() + 2);
     }
 

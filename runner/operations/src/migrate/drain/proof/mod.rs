@@ -2,14 +2,14 @@
 //! streams, is applied.
 //!
 //! The proof compares each record's effect with its targets. It uses no checkpoints of pollers, so
-//! it also works on AWS. A record is proved only once, because no target loses an effect. Therefore
-//! a drain may start while clients still write. When they stop, few records remain to be read.
+//! it also works on AWS. A record is proved only once, because no target loses an effect. The proof
+//! may therefore start while clients still write. When they stop, few records remain to be read.
 //!
 //! Records from before the start of the migration are ignored, because the backfill has read their
 //! writes. A shard that is trimmed during the read is treated like a shard that is no longer
-//! listed. Items of other writers, and collisions since the last comparison, are never proved; only
-//! another comparison can check them. Items that cannot be transformed or converted back are judged
-//! by their final state (`refusals`).
+//! listed. The proof never covers items of other writers and collisions since the last comparison;
+//! only another comparison can check them. Items that cannot be transformed or converted back are
+//! judged by their final state (`refusals`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
@@ -33,20 +33,21 @@ use crate::migrate::report::documents;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
-/// Maximum number of unproved records of a shard in memory. The read pauses until some are proved.
+/// Maximum number of unproved records of a shard in memory. At this number, the read of the shard
+/// pauses until some of the records are proved.
 const WAITING_MAX: usize = 20_000;
-/// Number of records that are proved together; reading their targets takes a few requests.
+/// Number of records that are proved together. Their targets are read in batches.
 const PROVED_TOGETHER: usize = 200;
 /// Number of documents that are checked concurrently.
 const LOOKS_AT_ONCE: usize = 8;
-/// Number of shards that are read concurrently. Writers may be waiting for the last shard, and on
-/// AWS a pass consists mostly of pauses.
+/// Number of shards that are read concurrently. The number is high, because blocked writers may
+/// wait for the last shard, and on AWS a pass consists mostly of pauses.
 const SHARDS_AT_ONCE: usize = 32;
 
 /// The time bounds of the records that have to be proved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordSelection {
-    /// Only records made after this second need a proof.
+    /// Only records of writes after this second must be proved.
     pub(crate) since: i64,
     /// The second in which the last comparison began. The comparison has reported earlier items
     /// that cannot be transformed. A stream that was enabled after this second lacks some writes.
@@ -54,8 +55,8 @@ pub(crate) struct RecordSelection {
 }
 
 impl RecordSelection {
-    /// Returns these bounds. Records made after `since` need a proof. Items that cannot be
-    /// transformed count if they were written after `compared`.
+    /// Returns the selection with these bounds. Records of writes after `since` must be proved.
+    /// Items that cannot be transformed are reported if they were written after `compared`.
     pub(crate) fn new(since: i64, compared: i64) -> Self {
         Self { since, compared }
     }
@@ -93,8 +94,8 @@ pub(crate) struct DrainPass {
     pub(crate) oldest: Option<(i64, String)>,
     /// Seconds by which the time of a record may be before its write.
     pub(crate) behind: i64,
-    /// The reason why some record is not proved; `None` if all records are proved, except those
-    /// that can never be proved.
+    /// The reason why some record is not proved yet; `None` if all records are proved, except
+    /// records that can never be proved.
     pub(crate) missing: Option<String>,
     /// A problem that waiting cannot solve, for example an item that cannot be transformed.
     pub(crate) hopeless: Option<String>,
@@ -107,12 +108,12 @@ struct Shard {
     records: u64,
     /// Records that are not proved to be applied, in order.
     waiting: VecDeque<WaitingRecord>,
-    /// True if the last pass stopped before the end of the shard.
+    /// True if the last pass stopped before it reached the end of the shard.
     is_partial: bool,
     missing: Option<String>,
     /// A problem that waiting cannot solve.
     hopeless: Option<String>,
-    /// Items that were written since the last comparison, and that a new comparison would refuse.
+    /// Items that were written since the last comparison and that a new comparison would refuse.
     refused: Refusals,
 }
 
@@ -139,7 +140,7 @@ impl Shard {
 }
 
 impl Drain {
-    /// Returns a proof that has read nothing yet.
+    /// Returns a proof that has not read the streams yet.
     pub(crate) fn new(
         endpoint: &str,
         client: &Client,
@@ -166,7 +167,7 @@ impl Drain {
         Self { behind, ..self }
     }
 
-    /// Reads every shard to its end, and checks which waiting records are applied.
+    /// Reads the remaining records of every shard, and checks which waiting records are applied.
     ///
     /// # Errors
     /// When a stream or a target cannot be read.
@@ -197,7 +198,7 @@ impl Drain {
             drained.hopeless = self.refused().await?;
         }
         if let Some(gap) = &self.gap {
-            // A gap takes precedence over other problems, because waiting does not help.
+            // A gap takes precedence over other problems, because waiting cannot close a gap.
             drained.hopeless = Some(gap.clone());
         }
         Ok(drained)
@@ -232,7 +233,7 @@ impl Drain {
                 state.missing =
                     Some("the child shards of a closed shard are not listed yet".into());
             }
-            // The results of the other shards are kept if one fails.
+            // If the read of one shard fails, the results of the other shards remain valid.
             self.shards.insert(key, state);
             outcome = outcome.and(looked);
         }
@@ -310,7 +311,7 @@ impl Drain {
                     shard.place = Place::new(Start::TrimHorizon);
                     continue;
                 }
-                // The shard is treated like a shard that is no longer listed.
+                // Like a shard that is no longer listed, this shard has no record to prove.
                 Err(Refusal::Trimmed) => return Ok(true),
                 Err(refusal) => return Err(refusal.to_string().into()),
             };
@@ -443,9 +444,9 @@ impl Drain {
         Ok(lacks)
     }
 
-    /// Returns a message about the first item that the next comparison would refuse, even while
-    /// records wait. Its current version cannot be transformed, or there were too many such items
-    /// to keep.
+    /// Returns a message about the first item whose current version cannot be transformed, or that
+    /// there were too many such items to store. The next comparison would refuse these items.
+    /// Unlike `refused`, this function may be called while records wait.
     async fn refused_now(&mut self) -> Result<Option<String>> {
         for place in self.shards.keys().cloned().collect::<Vec<_>>() {
             let (Some(shard), table) = (self.shards.get(&place), &place.0) else { continue };
@@ -462,7 +463,7 @@ impl Drain {
                     return Ok(Some(as_told(table, &key.to_item(schema), &not_made(&reason))));
                 }
             }
-            // These items need no further read until a new version of one of them cannot be
+            // These items are not read again until a new version of one of them cannot be
             // transformed.
             if let Some(shard) = self.shards.get_mut(&place) {
                 shard.refused.trust();
@@ -472,7 +473,7 @@ impl Drain {
     }
 
     /// Returns a message about the first item that the next comparison would refuse, or whose
-    /// earlier targets are wrong. Removes the correct items from the list. All records must be
+    /// earlier targets are wrong. Removes correct items from the refused items. All records must be
     /// applied before the call.
     async fn refused(&mut self) -> Result<Option<String>> {
         let mut first = None;
@@ -494,7 +495,7 @@ impl Drain {
         Ok(first)
     }
 
-    /// Returns the targets of an item; empty for a change in place.
+    /// Returns the targets of an item; empty for an in-place change.
     fn made_of(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>> {
         if self.migration.kind().is_in_place() {
             self.migration.rewrite(table, item)?;

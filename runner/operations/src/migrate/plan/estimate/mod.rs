@@ -1,5 +1,5 @@
-//! `weir migrate plan`: tries a plan on samples, and reports the effects and costs. This module
-//! writes nothing.
+//! `weir migrate plan`: applies a plan to sampled items, and reports the effects and costs. This
+//! module writes nothing.
 
 mod sizes;
 
@@ -34,15 +34,15 @@ use client::output::{self, Output, show};
 /// Write units per second that a new on-demand table accepts immediately. Source: DynamoDB
 /// developer guide, "On-demand capacity mode".
 const FIRST_WRITE_UNITS: f64 = 4_000.0;
-/// Share of the writes above which a partition is reported as hot.
+/// Fraction of all writes above which a partition is reported as hot.
 const HOT_SHARE: f64 = 0.1;
 /// Minimum number of sampled writes for a report of hot partitions. With fewer writes, a partition
-/// may have a large share by chance.
+/// may get more than `HOT_SHARE` of the writes by chance.
 const HOT_WRITES_MIN: u64 = 40;
 /// Minimum number of sampled items for a report of hot partitions. With fewer items, the writes of
-/// a single item are already a large share.
+/// a single item may exceed `HOT_SHARE`.
 const HOT_SOURCES_MIN: u64 = 40;
-/// Number of samples that are shown as pairs of source and result.
+/// Number of samples that the report shows as pairs of source item and result.
 const SHOWN: usize = 2;
 
 impl SampleResults {
@@ -59,8 +59,8 @@ impl SampleResults {
 struct EstimatedTotals {
     items: u64,
     source_bytes: f64,
-    /// Bytes of the targets after the migration, without marks. For a change in place, bytes of the
-    /// changed items.
+    /// Bytes of the targets after the migration, without marks. For an in-place change, bytes of
+    /// the changed items.
     target_bytes: f64,
     cost: Cost,
     /// Messages about attribute names in the plan that no sampled item has.
@@ -80,9 +80,9 @@ struct SampleResults {
     after: Sizes,
     sources: u64,
     outputs: u64,
-    /// Bytes that are written.
+    /// Bytes that the migration writes.
     bytes: u64,
-    /// Number of items that a change in place leaves unchanged.
+    /// Number of items that an in-place change leaves unchanged.
     kept: u64,
     /// Number of source items for which the transform returns no item.
     dropped: u64,
@@ -90,7 +90,7 @@ struct SampleResults {
     collisions: Vec<String>,
     /// Items that the inverse does not restore exactly.
     not_invertible: Vec<String>,
-    /// Updates in the old format that a change in place loses.
+    /// Updates with the old attributes that an in-place change loses.
     lost_writes: Vec<String>,
     /// Tables, changed in place, for which the transform may read any attribute.
     reads_any_attribute: BTreeSet<String>,
@@ -195,7 +195,7 @@ impl EstimatedTotals {
         }
     }
 
-    /// Adds the attribute names in `inverse` that no transformed sample has.
+    /// Adds the attribute names that `inverse` reads and that no transformed sample has.
     fn add_inverse(&mut self, inverse: &Migration, all: &SampleResults) {
         for (table, items) in &all.of_targets {
             for found in inverse.unmatched(table, items) {
@@ -224,7 +224,8 @@ fn inverse_of(plan: &Plan, found: &BTreeMap<String, TableFacts>) -> Result<Optio
     compiled.map(Some).map_err(|errors| Failure::Fatal(lines(&errors)))
 }
 
-/// Returns why the first sample cannot be transformed; `None` if any sample can be transformed.
+/// Returns why the first sample cannot be transformed, if no sample can; `None` if at least one
+/// sample can be transformed.
 ///
 /// # Errors
 /// When a table cannot be read.
@@ -265,8 +266,8 @@ fn try_one(
         all.reads_any_attribute.insert(table.to_owned());
     }
     if migration.kind().is_in_place() {
-        // During a revert, clients write the old names, so `inverse` also reads items in the old
-        // format.
+        // During a revert, clients write the old attributes, so `inverse` also reads items that have
+        // the old attributes.
         all.of_targets.entry(table.to_owned()).or_default().push(item.clone());
         match migration.rewrite(table, item) {
             Err(reason) => return all.refused.push(format!("{source}: {reason}")),
@@ -305,8 +306,8 @@ fn try_one(
     }
 }
 
-/// Returns why the inverse does not restore an item, by the rules of a comparison; `None` if it
-/// restores the item. For a change in place, the changed item is compared.
+/// Returns why `inverse` does not restore an item, by the rules of a comparison; `None` if the item
+/// is restored. For an in-place change, the changed item is compared.
 fn lost(
     migration: &Migration,
     inverse: &Migration,
@@ -391,7 +392,8 @@ fn report(
     })
 }
 
-/// Returns the partitions with too large a share of the writes; empty if the samples are too few.
+/// Returns the partitions that get more than `HOT_SHARE` of the writes; empty if there are too few
+/// samples.
 fn hot_partitions(all: &SampleResults) -> Vec<String> {
     let is_enough = all.outputs >= HOT_WRITES_MIN && all.sources >= HOT_SOURCES_MIN;
     if !is_enough || all.partitions.len() < 2 {

@@ -51,7 +51,8 @@ fn a_purge_estimates_the_removed_items() {
     assert!(!text.contains("targets each") && report["removed"] == 1, "{text}");
     assert!(text.starts_with("leaves: orders\n") && text.contains("-> orders: stays\n"), "{text}");
     assert!(!text.contains("inverse"), "{text}");
-    // A condition with a typing error is refused for every item. The report suggests a comparison.
+    // A condition with a typing error is refused for every item. The report suggests a correct
+    // condition.
     let (report, text) = said(&plan(".tenant = \"3\""), &items);
     assert!(text.contains("0 of 2 sampled items would be removed\n"), "{text}");
     assert_eq!(report["refused_count"], 2, "{report}");
@@ -169,7 +170,7 @@ fn an_inverse_that_loses_updates_is_reported() {
     let (report, text) = said(&plan(keeps), &items);
     assert_eq!((&report["lost_writes"], &report["invertible"]), (&json!([]), &json!(true)));
     assert!(!text.contains("lost update"), "{text}");
-    // The inverse tests for the old name, which no changed item has. This is not reported.
+    // The inverse reads the old name, which no changed item has. The report does not list the name.
     assert_eq!(report["unmatched"], json!([]), "{report}");
 }
 
