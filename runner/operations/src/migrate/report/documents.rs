@@ -17,7 +17,7 @@ use client::exit::Exit;
 use client::item_key;
 use client::output::show;
 
-/// Returns how a document differs from its current parts; `None` if it is equal.
+/// Returns why a document is not equal to its assembled parts; `None` if it is equal.
 pub(crate) async fn unassembled(
     client: &aws_sdk_dynamodb::Client,
     migration: &Migration,

@@ -1,8 +1,8 @@
 //! The next commands for the operator that the migration's state allows.
 //!
-//! `control::verbs` decides which verbs a phase allows. This module omits verbs that would fail in
-//! the current state, for example because of an old comparison, remaining tombstones, or a stream
-//! that no function reads.
+//! `control::verbs` decides which subcommands a phase allows. This module omits subcommands that
+//! would fail in the current state, for example because of an old comparison, remaining tombstones,
+//! or a stream that no function reads.
 
 use control::{COMPARISON_SECONDS, State};
 use rules::migration::Phase;
@@ -11,10 +11,10 @@ use rules::migration::plan::{Kind, Plan};
 use crate::migrate::switch::inverse_check;
 use client::output;
 
-/// Verbs that switch readers and writers to the other side.
+/// Subcommands that switch readers and writers between sources and targets.
 const SWITCHES: [&str; 4] =
     ["cutover", "cutover --no-way-back", "revert", "revert --with-differences"];
-/// Verbs that start a comparison.
+/// Subcommands that start a comparison.
 const COMPARISONS: [&str; 2] = ["verify", "verify --repair"];
 
 /// The facts about a migration on which its next commands depend.
@@ -25,7 +25,7 @@ pub(crate) struct MigrationFacts<'s> {
     pub(crate) plan: Option<&'s Plan>,
     /// True if the backfill is paused.
     pub(crate) is_paused: bool,
-    /// Whether tombstones or marks remain.
+    /// True if tombstones or marks of the migration remain in a table.
     pub(crate) needs_cleaning: bool,
     /// True if the route is closed for writers.
     pub(crate) is_blocked: bool,
@@ -36,19 +36,20 @@ pub(crate) struct MigrationFacts<'s> {
     /// Number of differences that a repair cannot correct: items that cannot be transformed, and
     /// foreign items.
     pub(crate) refused: u64,
-    /// Age in seconds of the proof that the next switch needs; `None` if the proof is recent
-    /// enough. After a proof that is too old, streams may have trimmed records.
+    /// Age in seconds of the proof that the next switch requires; `None` if the proof is recent
+    /// enough. If the proof is too old, streams may have trimmed later records.
     pub(crate) stale_seconds: Option<i64>,
-    /// True if a running comparison has open segments; a switch is refused until they are done.
+    /// True if a running comparison has open segments; a switch is refused until all segments are
+    /// compared.
     pub(crate) is_compared: bool,
     /// True if the result of the last comparison was not recorded; a switch is then refused.
     pub(crate) is_not_noted: bool,
-    /// True if the command that ends a migration in place started the last comparison; the same
-    /// command resumes the comparison.
+    /// True if the last comparison was started by the command that ends an in-place migration.
+    /// The same command resumes the comparison.
     pub(crate) is_of_end: bool,
     /// True if no worker has taken a segment of the backfill.
     pub(crate) is_untaken: bool,
-    /// True if a change has waited so long that probably no function reads its stream.
+    /// True if a change has waited so long that probably no function reads the change's stream.
     pub(crate) is_unfollowed: bool,
     /// True if a change or a document cannot be applied until the operator corrects it; a switch is
     /// then refused.
@@ -82,10 +83,10 @@ impl<'s> MigrationFacts<'s> {
         }
     }
 
-    /// Returns true if the command that switches or ends from this phase would be refused because
+    /// Returns true if the switch or the end of the migration in its phase would be refused because
     /// the last proof is too old.
     pub(crate) fn is_stale(&self) -> bool {
-        // `complete` repeats an old comparison of a purge.
+        // For a purge, an old proof is no obstacle, because `complete` compares again.
         self.stale_seconds.is_some() && self.kind() != Some(Kind::Purge)
     }
 
@@ -93,7 +94,8 @@ impl<'s> MigrationFacts<'s> {
         self.plan.map(|plan| plan.kind)
     }
 
-    /// Returns true if a migration in place may be ended. The command that ends it compares again.
+    /// Returns true if an in-place migration may be ended. The command that ends the migration
+    /// compares again.
     pub(crate) fn may_end_in_place(&self) -> bool {
         matches!(self.phase, Phase::Ready | Phase::CutOver)
             && self.kind().is_some_and(Kind::is_in_place)
@@ -155,13 +157,13 @@ impl<'s> MigrationFacts<'s> {
         steps
     }
 
-    /// Replaces the steps that would fail because an item cannot be applied.
+    /// Replaces the steps that would fail because the change of an item cannot be applied.
     fn note_hopeless(&self, steps: &mut Vec<(String, &'static str)>) {
         let is_in_place = self.kind().is_some_and(Kind::is_in_place);
         match self.phase {
             Phase::Ready => self.leave_out(steps, &["complete"]),
             Phase::CutOver if is_in_place => {
-                // `complete` stays possible, because it needs no comparison in this phase.
+                // `complete` is still possible, because it requires no comparison in this phase.
                 let complete = self.verb("complete");
                 for (_, why) in steps.iter_mut().filter(|(command, _)| *command == complete) {
                     *why = "end the migration, once the named item is corrected";
@@ -181,7 +183,7 @@ impl<'s> MigrationFacts<'s> {
         steps.retain(|(command, _)| !verbs.iter().any(|verb| *command == self.verb(verb)));
     }
 
-    /// Shows the commands.
+    /// Shows the next commands.
     pub(crate) fn show(&self) {
         let steps = self.steps();
         let steps: Vec<_> = steps.iter().map(|(command, why)| (command.as_str(), *why)).collect();
@@ -198,7 +200,7 @@ impl<'s> MigrationFacts<'s> {
             Phase::Preparing | Phase::Copying if self.is_paused => {
                 vec![step("resume", "resume the paused backfill")]
             }
-            // Another `start` would replace the first command, which may still be running.
+            // Another `start` would replace the first `start` command, which may still be running.
             Phase::Preparing if self.is_beginning => {
                 vec![step("wait", "another command started the migration less than a minute ago")]
             }
@@ -311,8 +313,8 @@ impl<'s> MigrationFacts<'s> {
     }
 }
 
-/// Returns the age in seconds of the proof that the next switch needs; `None` if it is recent
-/// enough.
+/// Returns the age in seconds of the proof that the next switch requires; `None` if the proof is
+/// recent enough.
 fn stale_seconds(state: &State, plan: Option<&Plan>, now: i64) -> Option<i64> {
     let age = match state.phase {
         Phase::Tailing | Phase::Ready | Phase::CuttingOver if state.verified.is_some() => {
@@ -333,7 +335,7 @@ pub(crate) mod tests {
     use super::*;
     use control::verbs::{Verb, VerbDecision, decide_verb};
 
-    /// Returns a plan with only the properties on which verbs depend.
+    /// Returns a plan with only the properties on which the next commands depend.
     pub(crate) fn plan(kind: Kind, has_way_back: bool) -> Plan {
         let source =
             Source { table: "pets".into(), items: Vec::new(), split: None, archive: false };
@@ -388,8 +390,8 @@ pub(crate) mod tests {
         assert_eq!(hopeless(of(Phase::CutOver, &in_place)), expected);
         let unfit = MigrationFacts { is_unfit: true, ..of(Phase::Ready, &split) };
         assert_eq!(commands(&unfit), ["weir migrate abort shop"]);
-        // The command that ends a migration resumes its own comparison, but other obstacles still
-        // count.
+        // An unfinished comparison of the command that ends a migration does not block this command,
+        // which resumes the comparison. Other obstacles still block it.
         let ended = |standing| MigrationFacts { is_of_end: true, is_not_noted: true, ..standing };
         let left = ended(of(Phase::Ready, &in_place));
         let complete = ["weir migrate complete shop"];
@@ -424,7 +426,7 @@ pub(crate) mod tests {
         assert_eq!(commands(&half_way), ["weir migrate abort shop"]);
     }
 
-    /// Returns the verb of a command; `None` if every phase allows the verb.
+    /// Returns the subcommand of a command; `None` if every phase allows the subcommand.
     fn verb_of(command: &str) -> Option<Verb> {
         Some(match command.split(' ').nth(2)? {
             "start" => Verb::Start,

@@ -1,7 +1,7 @@
 //! Decides from a status whether a cut-over is safe now, and lists the reasons against it.
 //!
-//! `control::verbs` decides whether the phase allows a cut-over. Within that phase, the answer is
-//! "yes" only if `status --exit-code` succeeds.
+//! `control::verbs` decides whether the phase allows a cut-over. In a phase that allows it, the
+//! answer is "yes" only if `status --exit-code` exits with 0.
 
 use control::verbs::{Verb, VerbDecision, decide_verb};
 use rules::migration::Phase;
@@ -49,7 +49,7 @@ impl CutoverSafety {
     }
 }
 
-/// Decides whether a cut-over is safe for the migration with this plan and status.
+/// Returns whether a cut-over is safe for the migration with this plan and status.
 pub(crate) fn of_cutover(plan: &Plan, status: &Value) -> CutoverSafety {
     let name = plan.migration.as_str();
     let phase = at(status, "/phase").as_str().and_then(Phase::from_name).unwrap_or_default();
@@ -90,7 +90,8 @@ pub(crate) fn of_cutover(plan: &Plan, status: &Value) -> CutoverSafety {
     }
 }
 
-/// Describes the progress of a migration that has not yet had a comparison without differences.
+/// Describes the progress of the backfill; `None` if the backfill is complete or its progress is
+/// unknown.
 fn progress(phase: Phase, status: &Value) -> Option<String> {
     let percent = at(status, "/copied_percent").as_u64()?;
     matches!(phase, Phase::Preparing | Phase::Copying)
@@ -155,7 +156,7 @@ mod tests {
     use crate::migrate::report::status::exit_of;
     use client::exit::Exit;
 
-    /// Returns a status that allows a cut-over, changed by one JSON member.
+    /// Returns a status that allows a cut-over, but with one JSON member replaced by `member`.
     fn status(phase: &str, member: Option<(&str, Value)>) -> Value {
         let mut status = json!({
             "migration": "shop", "phase": phase, "copied_percent": 100, "stream": {"waiting": 0},
@@ -224,7 +225,7 @@ mod tests {
         assert!(found.sentence.contains("is 25 h old"), "{found:?}");
     }
 
-    /// Goal: the answer is "yes" only if `status --exit-code` succeeds.
+    /// Goal: the answer is "yes" only if `status --exit-code` exits with 0.
     #[test]
     fn a_yes_is_a_success_of_status() {
         let members = [

@@ -96,8 +96,8 @@ fn last_comparison(status: &Value) -> Option<(u64, &'static str)> {
     Some((at(status, "/verified/differences").as_u64()?, what))
 }
 
-/// Describes the second read of segments, which removes marks; empty if it is complete or not
-/// needed.
+/// Describes the progress of the second read of segments, which removes marks; empty if this read
+/// is complete or not required.
 fn read_anew(status: &Value) -> String {
     let of =
         |name: &str| at(status, &format!("/backfill/second_read/{name}")).as_u64().unwrap_or(0);
@@ -126,7 +126,7 @@ fn left_half_way(status: &Value, phase: &str) -> String {
     }
 }
 
-/// Describes obstacles and running comparisons.
+/// Describes obstacles to the next switch, and running comparisons.
 fn in_the_way(status: &Value, name: &str) -> String {
     let mut line = String::new();
     for (place, what) in [
@@ -170,7 +170,7 @@ fn unswept(status: &Value, phase: &str) -> &'static str {
     }
 }
 
-/// Describes the lag behind the streams.
+/// Describes how far the migration lags behind its streams.
 fn stream_line(status: &Value, name: &str) -> String {
     let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
     let converged = match at(status, "/stream/converged_percent").as_u64() {
@@ -184,7 +184,7 @@ fn stream_line(status: &Value, name: &str) -> String {
         if of("waiting") == 1 { "waits" } else { "wait" },
         of("lag_seconds"),
     );
-    // A change that has just been written is no reason for an alarm.
+    // The time until a record is lost is not shown for changes that were just written.
     if of("waiting") > 0 && at(status, "/stream/late").is_string() {
         let hours = Duration::from_secs(of("horizon_seconds")).as_secs_f64() / 3600.0;
         line.push_str(&format!(", the oldest would be lost in {hours:.1} h"));
@@ -196,12 +196,12 @@ fn stream_line(status: &Value, name: &str) -> String {
     line
 }
 
-/// Describes a table whose oldest change has waited too long.
+/// Describes a table whose oldest change has waited longer than a function normally needs.
 fn late(status: &Value, name: &str, table: &str) -> String {
     let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
     let (seconds, idle) = (of("lag_seconds"), of("idle_seconds"));
-    // Changes that a function has refused also wait. So if there are problems, waiting changes do
-    // not show that no function reads the stream.
+    // Changes that a function has refused also count as waiting. So if there are problems, waiting
+    // changes are no evidence that no function reads the stream.
     let has_problems = at(status, "/problems").as_object().is_some_and(|kinds| !kinds.is_empty());
     match (at(status, "/stream/followed").as_bool(), has_problems) {
         (Some(true), false) => {

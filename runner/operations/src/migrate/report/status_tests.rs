@@ -22,7 +22,7 @@ use client::exit::Exit;
 /// A state, and its expected status.
 struct Case {
     state: State,
-    /// The verbs that the status suggests.
+    /// The subcommands that the status suggests.
     offers: &'static [&'static str],
     says: &'static str,
     never_says: &'static str,
@@ -41,7 +41,7 @@ async fn begun() -> Served {
     served
 }
 
-/// Returns the verbs that a status suggests, its text, and its exit code.
+/// Returns the subcommands that a status suggests, the status text, and the exit code.
 async fn status_of(served: &Served, case: &Case) -> (Vec<String>, String, Exit) {
     let control = &served.context.control;
     control.put(&case.state).await.unwrap();
@@ -54,7 +54,7 @@ async fn status_of(served: &Served, case: &Case) -> (Vec<String>, String, Exit) 
     let commands = commands.map(|step| step["command"].as_str().unwrap());
     let verbs = commands.map(|command| command.strip_prefix("weir migrate ").unwrap().to_owned());
     let (verbs, exit): (Vec<String>, _) = (verbs.collect(), status::exit_of(&status));
-    // A cut-over is safe exactly if the status suggests it and reports no obstacle.
+    // A cut-over is safe if and only if the status suggests it and reports no obstacle.
     let safety = safety::of_cutover(&plan_with_way_back(), &status);
     let is_suggested =
         case.state.phase == Phase::Ready && verbs.contains(&"cutover move".to_owned());
@@ -74,8 +74,8 @@ async fn check(cases: &[Case]) {
     }
 }
 
-/// Returns two times: one after the creation of every stream of a test, and one more than a day
-/// earlier.
+/// Returns two times: a time after the creation of every stream of a test, and a time that is more
+/// than a day earlier.
 async fn times() -> (i64, i64) {
     let now = serve().await.context.now().await + 30;
     (now, now - 25 * 3600 - 60)
@@ -85,7 +85,7 @@ fn state(phase: Phase) -> State {
     State { phase, ..State::new(NAME) }
 }
 
-/// Returns a state whose last comparison found this many differences.
+/// Returns a state whose last comparison found `differences`.
 fn compared(phase: Phase, at: i64, differences: u64) -> State {
     let verified = Some(Verified { run: 1, differences, at, ..Verified::default() });
     State { verified, ..state(phase) }

@@ -1,6 +1,7 @@
 //! Waits until a migration reaches a phase, and reports its progress.
 //!
-//! This module changes only the phase, from `copying` to `tailing`, after every segment was read.
+//! This module has one side effect: it changes the phase from `copying` to `tailing` once every
+//! segment is read.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +22,12 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::say;
 
-/// Time without progress after which a waiting verb reports the lack of progress. A page of the
-/// backfill normally takes well below a second.
+/// Time without progress after which a waiting subcommand reports the lack of progress. A page of
+/// the backfill normally takes less than a second.
 const UNMOVED: Duration = Duration::from_secs(30);
 
 /// A reporter of a migration's progress. It reports every change, and reports once if nothing has
-/// changed for a long time.
+/// changed for the time `UNMOVED`.
 struct ProgressReporter {
     last_line: String,
     last_change: Instant,
@@ -84,7 +85,7 @@ pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Res
         // The streams are not read here, because that would slow the workers down.
         if let Some(status) = patience.seen(describe(context, name, None).await)? {
             teller.report(&status);
-            // While marks remain, workers are needed to remove them.
+            // Workers have to run until they have removed all marks.
             let is_swept = at(&status, "/unswept") != &json!(true);
             let phase = at(&status, "/phase").as_str();
             if is_swept && phase.is_some_and(|phase| phases.contains(&phase)) {
