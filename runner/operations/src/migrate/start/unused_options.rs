@@ -1,4 +1,5 @@
-//! Reports options of `weir migrate start` that have no effect, before the start.
+//! Finds options of `weir migrate start` that have no effect, so that they are reported before the
+//! start.
 
 /// The facts about a start that decide whether options have an effect.
 #[derive(Clone, Copy, Debug)]

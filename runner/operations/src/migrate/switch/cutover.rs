@@ -37,7 +37,7 @@ pub(crate) struct CutoverArguments {
     without_followers: bool,
 }
 
-/// Switches to the targets.
+/// Switches readers and writers to the targets.
 pub(crate) async fn cutover(
     context: &Context,
     CutoverArguments { switch: arguments, no_way_back, without_followers }: &CutoverArguments,
@@ -134,8 +134,8 @@ pub(crate) fn consequence(plan: &Plan) -> String {
     )
 }
 
-/// Returns why the last comparison is too old for a cut-over; `None` if it is recent enough.
-/// Streams must still have all writes since the comparison.
+/// Returns why the last comparison is too old for a cut-over; `None` if the comparison is recent
+/// enough. Streams must still have all writes since the comparison.
 async fn too_old(context: &Context, name: &str, state: &State) -> Option<String> {
     let age = state.comparison_age(context.now().await);
     (age > COMPARISON_SECONDS).then(|| {

@@ -32,7 +32,7 @@ use client::interruption;
 use client::output::{self, Output, counted, say, show};
 use client::server_date;
 
-/// A comparison for one direction of the migration.
+/// The properties of a comparison in one direction of the migration.
 #[derive(Clone, Copy)]
 struct DirectionComparison {
     direction: Direction,
@@ -40,10 +40,10 @@ struct DirectionComparison {
     phases: &'static [Phase],
 }
 
-/// The comparison for a cut-over.
+/// The comparison that a cut-over requires.
 const THERE: DirectionComparison =
     DirectionComparison { direction: Direction::Forward, phases: &COMPARED };
-/// The comparison for a revert, after a cut-over.
+/// The comparison after a cut-over, which a revert requires.
 const BACK: DirectionComparison =
     DirectionComparison { direction: Direction::Reverse, phases: &[Phase::CutOver] };
 
@@ -52,8 +52,8 @@ pub(crate) const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
 
 /// Interval of progress messages.
 const SAID_EVERY: Duration = Duration::from_secs(2);
-/// Maximum number of attempts to start or resume a comparison. Each failed attempt means that
-/// another comparison has started at the same time.
+/// Maximum number of attempts to start or resume a comparison. An attempt fails if another command
+/// starts a comparison at the same time.
 const BEGUN_MAX: u32 = 5;
 /// Time without progress after which the command reports that there are probably no workers.
 const WITHOUT_WORKERS: Duration = Duration::from_secs(10);
@@ -84,8 +84,8 @@ impl VerifyArguments {
 /// cut-over, compares the targets with the sources, to which later writes are copied back. Returns
 /// within the time limit, even if the store does not respond.
 pub(crate) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
-    // A wait for workers reports its own timeout. The additional time is for a request that gets no
-    // response.
+    // A wait for workers has its own timeout, which it reports. The additional `ANSWER_LIMIT` is for
+    // a request that gets no response.
     let most = arguments.limit().saturating_add(ANSWER_LIMIT);
     within(most, verified(context, arguments)).await
 }
@@ -139,7 +139,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     report(context, &arguments.name, plan.kind, &found);
     if differences(&found) > 0 {
         not_repairable(&found, way.direction).iter().for_each(|line| say(line));
-        // Another repair would change no item.
+        // A repair cannot remove any of these differences, so `--repair` is not suggested.
         if differences(&found) == not_repaired(&found) {
             output::next(&[(
                 &format!("weir migrate verify {}", arguments.name),
@@ -184,7 +184,7 @@ fn not_repairable(found: &Progress, direction: Direction) -> Vec<&'static str> {
 }
 
 /// Replays records that have not been applied for so long that the event source mapping may no
-/// longer deliver them. A change in place has no separate targets, so its comparison has already
+/// longer deliver them. For an in-place change, does nothing, because the comparison itself has
 /// repaired all items.
 async fn repair_lost(
     context: &Context,
@@ -250,8 +250,8 @@ pub(crate) struct ComparisonResult {
     pub(crate) run: u64,
     /// The store's time at which the comparison began. All earlier writes were compared.
     pub(crate) began: i64,
-    /// The time at which the comparison began, by the clock of responses, which workers use in
-    /// problem notes; `None` if responses have no time.
+    /// The time at which the comparison began, according to the store's responses. Workers record
+    /// problems with the time of this clock. `None` if responses have no time.
     began_by_answers: Option<i64>,
 }
 
@@ -267,7 +267,7 @@ impl ComparisonResult {
         }
     }
 
-    /// Removes the notes of earlier problems if the comparison found no difference.
+    /// Removes the entries of earlier problems if the comparison found no difference.
     async fn forget_problems(&self, context: &Context, name: &str) -> Result<()> {
         match self.began_by_answers.filter(|_| differences(&self.found) == 0) {
             Some(began) => problems::forget(context, name, began).await,
@@ -295,8 +295,8 @@ async fn compared(
     Ok(Some(compared.found))
 }
 
-/// Compares sources and targets, and moves the migration to `ready` or `tailing`; `None` if the
-/// time limit was reached.
+/// Compares sources and targets, and moves the migration to `ready` or `tailing`. Returns `None` if
+/// the time limit was reached.
 pub(crate) async fn compare(
     context: &Context,
     name: &str,
@@ -305,7 +305,8 @@ pub(crate) async fn compare(
     compared(context, name, THERE, false, limit).await
 }
 
-/// Compares sources and targets without a phase change; `None` if the time limit was reached.
+/// Compares sources and targets without a phase change. Returns `None` if the time limit was
+/// reached.
 pub(crate) async fn look_through(
     context: &Context,
     name: &str,
@@ -322,10 +323,10 @@ pub(crate) async fn look_through(
     Ok(found.map(|found| ComparisonResult { found, run, began, began_by_answers }))
 }
 
-/// Compares sources and targets before a migration ends, without repairs; `None` if the time limit
-/// was reached. If the command that ends the migration is run again, it resumes the open segments,
-/// unless a finished segment has a difference. Each run of the command also proves that writes
-/// since the beginning of the comparison are applied.
+/// Compares sources and targets before a migration ends, without repairs. Returns `None` if the
+/// time limit was reached. If the command that ends the migration is run again, it resumes the open
+/// segments, unless a finished segment has a difference. Each run of the command also proves that
+/// writes since the beginning of the comparison are applied.
 pub(crate) async fn look_on(
     context: &Context,
     name: &str,
@@ -380,7 +381,7 @@ async fn compared_in(
     for table in plan.source_tables(direction) {
         make_tasks(context, &plan, &fingerprint, run, table, expect).await?;
     }
-    // A change in place has no separate targets to compare.
+    // An in-place change has no separate targets to compare.
     if !plan.kind.is_in_place() {
         let run = Run { work: Work::CheckTarget, ..run };
         for table in plan.target_tables(direction) {
@@ -403,8 +404,8 @@ pub(crate) async fn finished(
         (FailureTolerance::new(limit), "no progress could be read".to_owned());
     let mut known = Progress::default();
     loop {
-        // A task may have been superseded before its work was done. Then the run is incomplete,
-        // although all its tasks are done.
+        // A task may have been superseded before its work was done. The run is then incomplete,
+        // although all its tasks are marked as done.
         let seen_now = context
             .tasks_of(name, run)
             .await

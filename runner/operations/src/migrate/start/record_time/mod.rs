@@ -1,12 +1,12 @@
 //! Measures the time of a store's stream records, which may be coarser than the store's clock.
 //!
 //! DynamoDB rounds a record's time down to the second, some local stores to the minute. A fence is
-//! compared with these times, so a fence has passed only when a new record has a later time; the
-//! clock is no proof. To get a new record, every check replaces the marker, an entry of the control
-//! table that functions ignore.
+//! compared with record times. So a fence has passed only when a new record has a later time than
+//! the fence, even if the clock is past the fence. To get a new record, every check replaces the
+//! marker, an entry of the control table that functions ignore.
 //!
-//! The same entry stores the measured lag of record times. Code that compares a record's time with
-//! another time has to add this lag.
+//! The marker also stores the measured lag of record times behind the clock. Code that compares a
+//! record's time with another time has to add this lag.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,23 +18,23 @@ use client::output::say;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
-/// Maximum seconds by which record times may be behind the clock: a minute, and some seconds for
-/// the request. A switch may block writers for this time.
+/// Maximum seconds by which record times may be behind the clock: a minute, and 15 s for the
+/// request. A switch may block writers for this time.
 const BEHIND_MAX: i64 = 75;
-/// Timeout of a wait for a fence to pass. A store whose record times do not advance within it is
-/// rejected.
+/// Timeout of a wait for a fence to pass. A store whose record times do not advance within this
+/// time is rejected.
 const PASS_LIMIT: Duration = Duration::from_secs(BEHIND_MAX.unsigned_abs());
 /// Timeout for a stream to deliver a marker. DynamoDB takes about a second.
 const MARKER_LIMIT: Duration = Duration::from_secs(30);
-/// Interval of reads for a marker. A shard allows five requests a second; further requests are
-/// throttled.
+/// Interval between reads of the stream while waiting for a marker. A shard allows five requests a
+/// second; further requests are throttled.
 const MARKER_LOOK: Duration = Duration::from_millis(200);
-/// Interval of listings of the shards during a wait for a marker, because a shard may have split.
+/// Interval between listings of the shards while waiting for a marker, because a shard may have
+/// split.
 const LIST_EVERY: Duration = Duration::from_secs(1);
-/// Time after which a wait is announced.
+/// Time after which the command reports that it is waiting.
 const SAID_AFTER: Duration = Duration::from_secs(3);
-/// Maximum lag in seconds that different clocks can cause. A larger lag is caused by coarse record
-/// times.
+/// Maximum lag in seconds that clock skew can cause. A larger lag is caused by coarse record times.
 const COARSE_SECONDS: i64 = 6;
 
 /// A marker whose record the stream has delivered.
@@ -57,7 +57,7 @@ pub(crate) struct RecordTime<'c> {
 }
 
 impl<'c> RecordTime<'c> {
-    /// Opens the control table's stream at its end.
+    /// Opens the control table's stream after its last record.
     ///
     /// # Errors
     /// When the stream cannot be read.
@@ -73,8 +73,8 @@ impl<'c> RecordTime<'c> {
         Ok(opened)
     }
 
-    /// Waits until a record has a later time than `second`, and stores the measured lag. All later
-    /// records have a later time too.
+    /// Waits until a record has a later time than `second`, and stores the measured lag. The times of
+    /// all subsequent records are also later than `second`.
     ///
     /// # Errors
     /// When the times do not advance, or the marker cannot be written or read.
@@ -168,8 +168,7 @@ async fn read(stream: &Stream, shard: &str, place: &mut Place) -> Result<Vec<Rec
     }
 }
 
-/// Returns true for the record of the write of this marker, and false for the record of its
-/// replacement.
+/// Returns true if a record is of the write of `marker`; false for a record of its replacement.
 fn is_of(record: &Record, marker: &str) -> bool {
     let written = || record.event().pointer("/dynamodb/NewImage/marker/S")?.as_str();
     record.json().contains(marker) && written() == Some(marker)
@@ -203,8 +202,8 @@ pub(crate) async fn behind(context: &Context) -> Result<i64> {
     Ok(i64::try_from(behind).unwrap_or(BEHIND_MAX).min(BEHIND_MAX))
 }
 
-/// Returns the additional time that a fence may take because record times are coarse; zero if they
-/// are as precise as DynamoDB's.
+/// Returns the additional time that a fence may take because record times are coarse; zero if the
+/// record times are as precise as DynamoDB's.
 ///
 /// # Errors
 /// The errors of [`behind`].
