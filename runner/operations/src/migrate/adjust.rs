@@ -153,8 +153,8 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
     let opened = |state: &mut State| state.held_at.take().is_some();
     context.control.change_state(name, expect, opened).await?;
     if touches {
-        // The migration's marks may remain in source items, so workers read each segment once more to
-        // remove the marks.
+        // The migration's marks may remain in source items, so workers read each segment once more
+        // to remove the marks.
         backfill::advance(context, name).await?;
     }
     if is_already {

@@ -137,7 +137,8 @@ async fn an_old_route_is_not_used_while_reads_of_it_fail_or_are_slow() {
         async move {
             match read {
                 1 | 2 => proxy::refusal(400, "ResourceNotFoundException"),
-                // The response arrives so late that the route in the response is already out of date.
+                // The response arrives so late that the route in the response is already out of
+                // date.
                 3 => {
                     tokio::time::sleep(Duration::from_millis(800)).await;
                     let answer = json!({ "Item": sides("source", "source") });

@@ -53,8 +53,8 @@ impl Context {
         Self { is_read_only: true, ..self }
     }
 
-    /// Returns a read-only context with a snapshot, which is read once: the migration's entries, the
-    /// entries shared by all migrations, and the time.
+    /// Returns a read-only context with a snapshot, which is read once: the migration's entries,
+    /// the entries shared by all migrations, and the time.
     ///
     /// # Errors
     /// When the control table cannot be read.

@@ -32,8 +32,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct ShardEnd {
     empty_pages_in_all: u32,
     pause: Duration,
-    /// A second since 1970. A record of this second or later proves that all records from before the
-    /// pass were read.
+    /// A second since 1970. A record of this second or later proves that all records from before
+    /// the pass were read.
     enough: Option<i64>,
 }
 

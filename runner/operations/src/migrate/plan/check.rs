@@ -64,7 +64,8 @@ fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
 async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanError> {
     let is_missing = |error: &PlanError| error.reason.starts_with("there is no table");
     if errors.iter().any(is_missing) {
-        // If the tables cannot be listed, the errors are shown without the names of existing tables.
+        // If the tables cannot be listed, the errors are shown without the names of existing
+        // tables.
         let names = tables::names(&context.control.client).await.unwrap_or_default();
         for error in errors.iter_mut().filter(|error| is_missing(error) && !names.is_empty()) {
             error.reason.push_str(&format!("; existing tables are {}", names.join(", ")));

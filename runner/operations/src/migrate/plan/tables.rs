@@ -35,7 +35,8 @@ const NAMED_MAX: i32 = 20;
 #[derive(Clone, Debug)]
 pub(crate) struct TableFacts {
     pub(crate) schema: KeySchema,
-    /// Number of items as `DescribeTable` returns it; on AWS, the number may be up to six hours old.
+    /// Number of items as `DescribeTable` returns it; on AWS, the number may be up to six hours
+    /// old.
     pub(crate) items: u64,
     pub(crate) bytes: u64,
     /// The view type of the table's stream; `None` if the table has no stream.

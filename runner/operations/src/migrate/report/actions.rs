@@ -108,7 +108,8 @@ impl Standing<'_> {
         actions
     }
 
-    /// Returns the subcommands that compare tables, switch readers and writers, or end the migration.
+    /// Returns the subcommands that compare tables, switch readers and writers, or end the
+    /// migration.
     fn switches(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         let is_readable = !at(self.status, "/stream_problem").is_string();

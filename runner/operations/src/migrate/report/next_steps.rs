@@ -390,8 +390,8 @@ pub(crate) mod tests {
         assert_eq!(hopeless(of(Phase::CutOver, &in_place)), expected);
         let unfit = MigrationFacts { is_unfit: true, ..of(Phase::Ready, &split) };
         assert_eq!(commands(&unfit), ["weir migrate abort shop"]);
-        // An unfinished comparison of the command that ends a migration does not block this command,
-        // which resumes the comparison. Other obstacles still block it.
+        // An unfinished comparison of the command that ends a migration does not block this
+        // command, which resumes the comparison. Other obstacles still block it.
         let ended = |standing| MigrationFacts { is_of_end: true, is_not_noted: true, ..standing };
         let left = ended(of(Phase::Ready, &in_place));
         let complete = ["weir migrate complete shop"];

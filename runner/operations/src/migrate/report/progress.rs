@@ -158,7 +158,8 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    /// Adds a table with `items` items, which are assumed to be equally distributed over `segments`.
+    /// Adds a table with `items` items, which are assumed to be equally distributed over
+    /// `segments`.
     fn add(&mut self, segments: &[Segment], items: u64) {
         let number = u64::try_from(segments.len()).unwrap_or(u64::MAX);
         let mut done = 0_u64;
@@ -220,8 +221,8 @@ mod tests {
             (Vec::new(), [0, 0], 0, None),
             (one(&[(0, false); 4]), [0, 20_000], 0, None),
             (one(&[(3_375, false); 4]), [0, 20_000], 67, Some(48)),
-            // Half of the segments belong to a table with only eight items, so the number of segments
-            // would be a misleading measure.
+            // Half of the segments belong to a table with only eight items, so the number of
+            // segments would be a misleading measure.
             (both(&done8, &[(25, false); 4]), [8, 3_000], 3, Some(2_685)),
             // The table has more items than counted, so progress is measured by segments.
             (

@@ -259,7 +259,8 @@ mod tests {
         let own = |millis| Some(Duration::from_millis(millis));
         for (own, held_at, now, expected) in [
             (own(7_300), Some(1_000), 1_008, "; writers were blocked for 7.3 s"),
-            // Another command closed the route and was killed, so the message uses the recorded time.
+            // Another command closed the route and was killed, so the message uses the recorded
+            // time.
             (own(7_300), Some(1_000), 1_024, "; writers were blocked for 24 s"),
             (None, Some(1_000), 1_024, "; writers were blocked for 24 s"),
             // The time of the block was not recorded.

@@ -276,8 +276,8 @@ mod tests {
         for (plan, after_complete, after_revert) in [
             (plan(), &none[..], &["pets"][..]),
             (plan_with_way_back(), &["cats"], &["pets"]),
-            // A backfill with `backfill: touch` marks its sources, so marks are always removed from the
-            // sources.
+            // A backfill with `backfill: touch` marks its sources, so marks are always removed from
+            // the sources.
             (touching, &none, &["pets"]),
         ] {
             assert_eq!(still_marked(&plan, Direction::Forward), after_complete);
@@ -292,8 +292,8 @@ mod tests {
         let arguments = CompleteArguments::augment_args(clap::Command::new("complete"));
         let arguments = arguments.try_get_matches_from(["complete", NAME]).unwrap();
         let arguments = CompleteArguments::from_arg_matches(&arguments).unwrap();
-        // Just before the slower command's write that contains the string `before`, the other command
-        // completes or aborts the migration.
+        // Just before the slower command's write that contains the string `before`, the other
+        // command completes or aborts the migration.
         for (before, other_end, expected) in [
             ("\"S\":\"completing\"", Phase::Completed, Ok(Exit::Done)),
             ("\"S\":\"completed\"", Phase::Completed, Ok(Exit::Done)),

@@ -42,8 +42,8 @@ use client::exit::Exit;
 use client::output::Output;
 use testing::proxy::{self, Fails, cancelled, refusal};
 
-/// Returns a context whose store responds to the next requests of `operation` with `answer`, and the
-/// number of such requests, which is 0 at first.
+/// Returns a context whose store responds to the next requests of `operation` with `answer`, and
+/// the number of such requests, which is 0 at first.
 async fn failing(
     served: &Served,
     operation: &'static str,

@@ -338,8 +338,9 @@ async fn archives(
             "erased_at": of("erasedSeconds"),
             "receipt": of("receipt"),
         });
-        // All other times of the receipt are by the store's clock. If the function's clock differs from
-        // the store's clock, the receipt also has the time of the erasure by the store's clock.
+        // All other times of the receipt are by the store's clock. If the function's clock differs
+        // from the store's clock, the receipt also has the time of the erasure by the store's
+        // clock.
         if let (Some(seconds), Some(told)) = (receipt.get("storeSeconds"), told.as_object_mut()) {
             told.insert("erased_at_of_store".to_owned(), seconds.clone());
         }

@@ -62,7 +62,8 @@ pub(crate) async fn revert(
     match decide_verb(name, plan.kind, Verb::Revert, phase) {
         VerbDecision::CarryOut | VerbDecision::TakeOver => {}
         VerbDecision::AlreadyDone if state.needs_cleaning && !arguments.dry_run => {
-            // An earlier `revert` has switched readers and writers, but may not have removed all marks.
+            // An earlier `revert` has switched readers and writers, but may not have removed all
+            // marks.
             return clean(context, &plan, &fingerprint, arguments.limit()).await;
         }
         VerbDecision::AlreadyDone => {

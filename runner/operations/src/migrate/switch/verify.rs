@@ -84,8 +84,8 @@ impl VerifyArguments {
 /// cut-over, compares the targets with the sources, to which later writes are copied back. Returns
 /// within the time limit, even if the store does not respond.
 pub(crate) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
-    // A wait for workers has its own timeout, which it reports. The additional `ANSWER_LIMIT` is for
-    // a request that gets no response.
+    // A wait for workers has its own timeout, which it reports. The additional `ANSWER_LIMIT` is
+    // for a request that gets no response.
     let most = arguments.limit().saturating_add(ANSWER_LIMIT);
     within(most, verified(context, arguments)).await
 }

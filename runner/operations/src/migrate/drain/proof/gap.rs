@@ -5,7 +5,8 @@ use crate::migrate::drain::proof::RecordSelection;
 use client::shards::Stream;
 
 /// Returns why a stream lacks some writes since the last comparison began; `None` if the stream has
-/// all these writes. For example, a new stream after a change of the view type lacks earlier writes.
+/// all these writes. For example, a new stream after a change of the view type lacks earlier
+/// writes.
 pub(crate) fn gap(stream: &Stream, counted: RecordSelection) -> Option<String> {
     let table = &stream.table;
     if !stream.enabled {

@@ -266,8 +266,8 @@ fn try_one(
         all.reads_any_attribute.insert(table.to_owned());
     }
     if migration.kind().is_in_place() {
-        // During a revert, clients write the old attributes, so `inverse` also reads items that have
-        // the old attributes.
+        // During a revert, clients write the old attributes, so `inverse` also reads items that
+        // have the old attributes.
         all.of_targets.entry(table.to_owned()).or_default().push(item.clone());
         match migration.rewrite(table, item) {
             Err(reason) => return all.refused.push(format!("{source}: {reason}")),

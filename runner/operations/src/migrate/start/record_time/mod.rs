@@ -73,8 +73,8 @@ impl<'c> RecordTime<'c> {
         Ok(opened)
     }
 
-    /// Waits until a record has a later time than `second`, and stores the measured lag. The times of
-    /// all subsequent records are also later than `second`.
+    /// Waits until a record has a later time than `second`, and stores the measured lag. The times
+    /// of all subsequent records are also later than `second`.
     ///
     /// # Errors
     /// When the times do not advance, or the marker cannot be written or read.
