@@ -233,15 +233,13 @@ impl<'s> MigrationFacts<'s> {
                 (self.end_of_ready().0, "unblock writers on the sources, before a new comparison"),
             ],
             Phase::CuttingOver => vec![
-                (self.end_of_ready().0, "resume the cut-over, if no other command runs it"),
+                (self.end_of_ready().0, "resume the cut-over, if no command runs it"),
                 step("abort", "abort the migration"),
             ],
-            Phase::Turning => {
-                vec![step("cutover", "resume the cut-over, if no other command runs it")]
-            }
+            Phase::Turning => vec![step("cutover", "resume the cut-over, if no command runs it")],
             Phase::CutOver => self.of_cut_over(),
             Phase::Reverting | Phase::Returning => {
-                vec![step("revert", "resume the revert, if no other command runs it")]
+                vec![step("revert", "resume the revert, if no command runs it")]
             }
             Phase::Aborted if self.is_still_followed => {
                 vec![step("abort", "finish the abort: functions still follow the migration")]
@@ -250,10 +248,7 @@ impl<'s> MigrationFacts<'s> {
                 vec![step("revert", "finish the revert: functions still follow the migration")]
             }
             Phase::Completed if self.is_still_followed => {
-                vec![step(
-                    "complete",
-                    "finish the completion: functions still follow the migration",
-                )]
+                vec![step("complete", "finish `complete`: functions still follow the migration")]
             }
             Phase::Reverted if self.needs_cleaning => vec![step(
                 "revert",
@@ -263,14 +258,9 @@ impl<'s> MigrationFacts<'s> {
                 vec![step("abort", "unblock writers: the abort did not finish")]
             }
             Phase::Aborted if self.needs_cleaning => {
-                vec![step(
-                    "work",
-                    "remove the last marks from the sources, if no workers are running",
-                )]
+                vec![step("work", "remove the last marks from the sources, if no worker runs")]
             }
-            Phase::Completing => {
-                vec![step("complete", "resume the completion, if no other command runs it")]
-            }
+            Phase::Completing => vec![step("complete", "resume `complete`, if no command runs it")],
             Phase::None | Phase::Reverted | Phase::Completed | Phase::Aborted => Vec::new(),
         }
     }

@@ -1,5 +1,4 @@
-//! The drain proof: it proves that every record of the migration, in every shard of the source
-//! streams, is applied.
+//! The drain proof: it proves that every record in every shard of the source streams is applied.
 //!
 //! The proof compares each record's effect with its targets. It uses no checkpoints of pollers, so
 //! it also works on AWS. A record is proved only once, because no target loses an effect. The proof
@@ -33,8 +32,7 @@ use crate::migrate::report::documents;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
-/// Maximum number of unproved records of a shard in memory. At this number, the read of the shard
-/// pauses until some of the records are proved.
+/// Maximum number of unproved records of a shard in memory. At this number, the read pauses.
 const WAITING_MAX: usize = 20_000;
 /// Number of records that are proved together. Their targets are read in batches.
 const PROVED_TOGETHER: usize = 200;
@@ -55,8 +53,7 @@ pub(crate) struct RecordSelection {
 }
 
 impl RecordSelection {
-    /// Returns the selection with these bounds. Records of writes after `since` must be proved.
-    /// Items that cannot be transformed are reported if they were written after `compared`.
+    /// Returns the selection with these bounds.
     pub(crate) fn new(since: i64, compared: i64) -> Self {
         Self { since, compared }
     }
@@ -86,16 +83,13 @@ pub(crate) struct DrainPass {
     pub(crate) records: u64,
     /// Number of records that were read, but are not proved to be applied.
     pub(crate) waiting: u64,
-    /// True if the shards may have more records, because the read paused at the maximum of unproved
-    /// records.
+    /// True if the shards may have more records, because the read paused at `WAITING_MAX`.
     pub(crate) is_partial: bool,
-    /// The latest possible time of the oldest waiting write, in seconds since 1970, and the table
-    /// of this write.
+    /// The latest possible second (since 1970) of the oldest waiting write, and its table.
     pub(crate) oldest: Option<(i64, String)>,
     /// Seconds by which the time of a record may be before its write.
     pub(crate) behind: i64,
-    /// The reason why some record is not proved yet; `None` if all records are proved, except
-    /// records that can never be proved.
+    /// The reason why some record is not proved yet; `None` if no record waits to be proved.
     pub(crate) missing: Option<String>,
     /// A problem that waiting cannot solve, for example an item that cannot be transformed.
     pub(crate) hopeless: Option<String>,
@@ -161,8 +155,7 @@ impl Drain {
         }
     }
 
-    /// Sets the number of seconds by which a record's time may be before its write, because the
-    /// store rounds times down.
+    /// Sets the seconds by which a record's time may be before its write, because of rounding.
     pub(crate) fn with_times_behind(self, behind: i64) -> Self {
         Self { behind, ..self }
     }
@@ -245,8 +238,7 @@ impl Drain {
     /// migration. Returns the number of targets that had to be written.
     ///
     /// # Errors
-    /// When the state is not the expected one, or a target or the control table cannot be read or
-    /// written.
+    /// When the state is not the expected one, or a table cannot be read or written.
     pub(crate) async fn say_again(
         &self,
         control: &Control,
@@ -266,8 +258,7 @@ impl Drain {
         Ok(written)
     }
 
-    /// Alternates between reading and proving records of a shard, until its end or a record that is
-    /// not applied.
+    /// Reads and proves records of a shard alternately, until its end or an unapplied record.
     async fn look_at(
         &self,
         stream: &Stream,
@@ -398,8 +389,7 @@ impl Drain {
         Ok(None)
     }
 
-    /// Returns the reasons why records are not applied, by queue position; `folded` has the merged
-    /// effects of the records.
+    /// Returns why records are not applied, by queue position; `folded` has their merged effects.
     async fn unproved(&self, folded: Folded) -> Result<BTreeMap<usize, UnprovedReason>> {
         let mut lacks = BTreeMap::new();
         let mut lack = |records: Vec<usize>, what: &UnprovedReason| {
@@ -415,8 +405,7 @@ impl Drain {
             }
         }
         for (target, joined) in folded.rewrites {
-            // An item that cannot be transformed is ignored here, because it is reported with its
-            // own record.
+            // An item that cannot be transformed is reported with its own record.
             let is_settled = stands(&target).is_none_or(|item| {
                 let rewrite = self.migration.rewrite(&target.table, item);
                 matches!(rewrite, Ok(Rewrite::Keep) | Err(_))
@@ -444,9 +433,8 @@ impl Drain {
         Ok(lacks)
     }
 
-    /// Returns a message about the first item whose current version cannot be transformed, or that
-    /// there were too many such items to store. The next comparison would refuse these items.
-    /// Unlike `refused`, this function may be called while records wait.
+    /// Returns a message about the first item whose current version cannot be transformed, or about
+    /// too many such items. Unlike `refused`, this function may be called while records wait.
     async fn refused_now(&mut self) -> Result<Option<String>> {
         for place in self.shards.keys().cloned().collect::<Vec<_>>() {
             let (Some(shard), table) = (self.shards.get(&place), &place.0) else { continue };
@@ -463,8 +451,7 @@ impl Drain {
                     return Ok(Some(as_told(table, &key.to_item(schema), &not_made(&reason))));
                 }
             }
-            // These items are not read again until a new version of one of them cannot be
-            // transformed.
+            // These items are read again once a new version of one cannot be transformed.
             if let Some(shard) = self.shards.get_mut(&place) {
                 shard.refused.trust();
             }
@@ -504,8 +491,7 @@ impl Drain {
         Ok(self.migration.outputs(table, item)?)
     }
 
-    /// Returns a message about a refused item that is still wrong; `None` if a later version
-    /// corrected it.
+    /// Returns a message about a refused item; `None` if a later version corrected the item.
     async fn left_by(&self, table: &str, refused: &Refused) -> Result<Option<String>> {
         let now = tables::get(&self.client, table, &refused.key).await?;
         let told = |what: &str| Ok(Some(as_told(table, &refused.key, what)));

@@ -122,10 +122,7 @@ pub(crate) async fn run(
     let mut owners: BTreeMap<String, String> = BTreeMap::new();
     let basis = Basis { plan: &file.plan, migration: &migration, tables: &found };
     for table in file.plan.source_tables(Direction::Forward) {
-        interruption::reached(format!(
-            "{} items sampled; the next table is `{table}`",
-            all.sources
-        ));
+        interruption::reached(format!("{} items sampled, `{table}` is next", all.sources));
         let sample = tables::sample(client, table, samples).await?;
         let bytes = all.bytes;
         for item in &sample {
