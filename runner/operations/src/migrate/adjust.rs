@@ -1,5 +1,5 @@
-//! `pause`, `resume`, `throttle` and `abort`: verbs that change a running migration, but do not
-//! switch readers and writers.
+//! `pause`, `resume`, `throttle` and `abort`: subcommands that change a running migration, but do
+//! not switch readers and writers.
 
 use control::verbs::{Verb, VerbDecision, decide_verb, left_by_abort};
 use control::{Expect, Move, Side, State};
@@ -16,7 +16,7 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::{self, counted, say};
 
-/// Returns the plan, and the decision whether the current phase allows a verb.
+/// Returns the plan, and the decision whether the migration's phase allows a subcommand.
 async fn allowed(
     context: &Context,
     name: &str,

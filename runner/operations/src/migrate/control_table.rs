@@ -561,7 +561,7 @@ fn decoded<E: Entry>(item: HashMap<String, Sdk>) -> Result<E> {
     };
     let what = format!("`{}` of `{}`", key(SORT_KEY), key(PARTITION_KEY));
     serde_dynamo::from_item(item).map_err(|error| {
-        Failure::Fatal(format!("cannot decode the entry {what} of the control table: {error}"))
+        Failure::Fatal(format!("cannot decode the entry {what} in the control table: {error}"))
     })
 }
 

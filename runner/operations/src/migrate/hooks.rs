@@ -114,7 +114,7 @@ fn is_program(path: &Path) -> bool {
 }
 
 /// Runs a program without a shell, with `input` on its standard input. The program's output goes to
-/// standard error, because standard output is for the results of the verb.
+/// standard error, because standard output is for the results of the subcommand.
 async fn run_program(program: &Path, hook: &str, input: &str, limit: Duration) -> Result<()> {
     let failed = |what: String| fatal!("the hook `{hook}` {what}");
     let mut command = Command::new(program);

@@ -71,7 +71,7 @@ enum MigrateVerb {
     Plan {
         /// The plan file
         file: PathBuf,
-        /// Number of items of each table to try
+        /// Number of items to sample from each table
         #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
         samples: u64,
         #[arg(long, value_name = "FILE", help = prices::option_help())]
@@ -150,8 +150,8 @@ enum MigrateVerb {
     Revert(revert::RevertArguments),
     /// Finish after the cut-over: no revert is possible afterwards; removes marks from the targets
     Complete(complete::CompleteArguments),
-    /// Abort before the cut-over: sources stay unchanged, and you can delete the targets; changes
-    /// made in place or by a purge are not undone
+    /// Abort before the cut-over: sources stay unchanged, and you can delete the targets; in-place
+    /// changes and removals by a purge are not undone
     #[command(
         after_help = "Exit codes: 0 done, 1 failed, 3 done, but the hook `after-abort` failed, 4 refused"
     )]

@@ -68,8 +68,8 @@ pub(crate) async fn say_again(
     ))
 }
 
-/// Returns the initial registers for an item without a mark, in the reverse direction. They are
-/// derived from the existing items from which the item was made.
+/// Returns the initial registers for an item without a mark, in the reverse direction. The
+/// registers are derived from the existing items that `inverse` converts into this item.
 async fn adopted(
     client: &Client,
     (migration, there): (&Migration, &Migration),

@@ -54,7 +54,8 @@ impl ShardEnd {
         Self { empty_pages_in_all: EMPTY_PAGES_ON_AWS, pause: PAUSE_ON_AWS, enough: None }
     }
 
-    /// Returns the pause after an empty page; `None` if no further page is needed.
+    /// Returns the pause before the next page of a shard; `None` if there is no pause, which is the
+    /// case after a page with records, at the end of a shard, and on a local store.
     pub(crate) fn pause(self, empty: u32, empty_in_all: u32) -> Option<Duration> {
         let goes_on = empty > 0 && !self.is_reached(empty, empty_in_all);
         Some(self.pause).filter(|pause| goes_on && !pause.is_zero())

@@ -40,8 +40,8 @@ pub(crate) async fn unassembled(
     Ok(None)
 }
 
-/// Returns messages, at most `most`, about documents that the function could not assemble and that
-/// still cannot be assembled.
+/// Returns messages, at most `most`, about documents that the function `migration` could not
+/// assemble and that still cannot be assembled.
 pub(crate) async fn refused(
     context: &Context,
     name: &str,

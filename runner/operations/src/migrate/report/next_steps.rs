@@ -136,7 +136,7 @@ impl<'s> MigrationFacts<'s> {
             steps.insert(0, (self.verb("verify"), why));
         }
         if self.is_of_end && !self.is_hopeless {
-            // `complete` also notifies workers of the comparison, so `resume` is not needed.
+            // `complete` also notifies workers of the comparison, so `resume` is not suggested.
             self.leave_out(&mut steps, &["complete", "resume"]);
             self.leave_out(&mut steps, &COMPARISONS);
             let why = "resume the last comparison, if no other command is running it";

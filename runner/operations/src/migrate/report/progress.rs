@@ -123,8 +123,8 @@ impl Progress {
         }
         let mut measure = Measure::default();
         for (table, segments) in &self.tables {
-            // A count of 0 may mean that DynamoDB has not counted the items yet, so it counts as
-            // unknown.
+            // A count of 0 may mean that DynamoDB has not counted the items yet, so it is treated
+            // as unknown.
             let Some(items) = counted.get(table).copied().filter(|items| *items > 0) else {
                 return self.in_segments();
             };

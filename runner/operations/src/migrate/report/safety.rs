@@ -107,7 +107,7 @@ fn obstacles(status: &Value) -> Vec<String> {
     if is("/stale") {
         let hours = at(status, "/stale_seconds").as_i64().unwrap_or(0) / 3600;
         reasons.push(format!(
-            "the last comparison is {hours} h old, and streams keep records for 24 h: verify again"
+            "the last comparison is {hours} h old, and streams keep records for 24 h: run `weir migrate verify` again"
         ));
     }
     if is("/compared_now") {
@@ -115,7 +115,8 @@ fn obstacles(status: &Value) -> Vec<String> {
         reasons.push(format!("a comparison is running: {done} of {all} segments are done"));
     }
     if is("/comparison_not_recorded") {
-        reasons.push("the last comparison did not finish: verify again".to_owned());
+        reasons
+            .push("the last comparison did not finish: run `weir migrate verify` again".to_owned());
     }
     if number("/verified/differences") > 0 {
         let found = counted(number("/verified/differences"), "difference", "differences");
@@ -190,7 +191,7 @@ mod tests {
                 "ready",
                 Some(("comparison_not_recorded", json!(true))),
                 Safety::No,
-                "No: the last comparison did not finish: verify again",
+                "No: the last comparison did not finish: run `weir migrate verify` again",
             ),
             (
                 "ready",

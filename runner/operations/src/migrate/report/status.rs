@@ -54,7 +54,7 @@ struct Known {
     /// this command again, it resumes the comparison.
     is_left: bool,
     throttled: Option<String>,
-    /// Segments that failed recently.
+    /// The failing segments, as JSON; null if there are none.
     failing: Value,
     /// Seconds since the last journal line, if only a command can end the phase; otherwise `None`.
     in_phase: Option<i64>,

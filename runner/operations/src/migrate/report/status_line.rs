@@ -120,7 +120,9 @@ fn left_half_way(status: &Value, phase: &str) -> String {
     let command = commands.next();
     match seconds.filter(|seconds| *seconds > SWITCHING_SECONDS).zip(command) {
         Some((seconds, command)) => {
-            format!("  {phase} for {seconds} s: if no command is running it, run `{command}`")
+            format!(
+                "  {phase} for {seconds} s: if the command that began this phase has ended, run `{command}`"
+            )
         }
         None => String::new(),
     }
@@ -187,7 +189,7 @@ fn stream_line(status: &Value, name: &str) -> String {
     // The time until a record is lost is not shown for changes that were just written.
     if of("waiting") > 0 && at(status, "/stream/late").is_string() {
         let hours = Duration::from_secs(of("horizon_seconds")).as_secs_f64() / 3600.0;
-        line.push_str(&format!(", the oldest would be lost in {hours:.1} h"));
+        line.push_str(&format!(", the oldest record expires in {hours:.1} h"));
     }
     line.push(')');
     if let Some(table) = at(status, "/stream/late").as_str() {
@@ -313,7 +315,7 @@ mod tests {
             "the streams cannot be read: there is no table `b`",
             "a comparison is running: 3 of 16 segments done, 120 items read",
             "collision, solved: 9",
-            "for 90 s: if no command is running it, run `weir migrate cutover shop`",
+            "for 90 s: if the command that began this phase has ended, run `weir migrate cutover shop`",
         ] {
             assert!(said.contains(words), "{said}");
         }

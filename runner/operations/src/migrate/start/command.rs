@@ -45,7 +45,7 @@ pub(crate) struct StartArguments {
     /// On AWS, create the control table if it is missing; no deployed function reads its stream
     #[arg(long)]
     create_control_table: bool,
-    /// Start a change in place that loses updates of single attributes; safe only if clients always
+    /// Start an in-place change that loses updates of single attributes; safe only if clients always
     /// replace whole items
     #[arg(long)]
     with_lost_updates: bool,

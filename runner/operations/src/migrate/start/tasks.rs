@@ -160,7 +160,7 @@ pub(crate) mod tests {
             (4, vec![(3, done), (3, done)], Some(3)),
             (4, vec![(3, given_up), (3, done)], None),
             (4, vec![(2, done), (2, done), (3, given_up), (3, done)], Some(2)),
-            // The tasks are those of the backfill, not of a sweep.
+            // The tasks belong to the backfill, not to a removal of marks.
             (0, vec![(0, done), (0, done)], None),
         ] {
             let entries: Vec<_> = tasks.iter().map(|(run, (d, s))| task(*run, *d, *s)).collect();

@@ -89,7 +89,7 @@ pub(crate) async fn revert(
     if left > 0 {
         let samples = compared.found.samples.iter().map(|sample| format!("\n  {sample}"));
         say(&format!(
-            "{} cannot be changed back:{}\nchange or delete the named items and run `weir migrate revert {name}` again; writers use the sources, and workers change items that are written meanwhile back",
+            "{} cannot be changed back:{}\nchange or delete the named items and run `weir migrate revert {name}` again; writers use the sources, and until then, workers change the items of their writes back",
             output::counted(left, "item", "items"),
             samples.collect::<String>()
         ));

@@ -413,7 +413,7 @@ pub(crate) async fn finished(
         if let Some((progress, is_superseded)) = patience.seen(seen_now)? {
             if progress.is_done() && is_superseded {
                 return Err(fatal!(
-                    "this comparison of `{name}` was superseded by a later comparison or by a switch; see `weir migrate status {name}`"
+                    "the task run of `{name}` for which this command waits was superseded by a later run or by a switch; see `weir migrate status {name}`"
                 ));
             }
             if progress.is_done() {

@@ -184,8 +184,8 @@ impl Drain {
             drained.hopeless = drained.hopeless.or_else(|| told(&shard.hopeless));
         }
         if drained.missing.is_some() {
-            // Only items whose current version cannot be transformed count here, because waiting
-            // records may correct the other refused items.
+            // Only items whose current version cannot be transformed are reported here, because
+            // waiting records may correct the other refused items.
             drained.hopeless = self.refused_now().await?;
         } else if drained.hopeless.is_none() {
             drained.hopeless = self.refused().await?;

@@ -92,7 +92,7 @@ struct SampleResults {
     not_invertible: Vec<String>,
     /// Updates with the old attributes that an in-place change loses.
     lost_writes: Vec<String>,
-    /// Tables, changed in place, for which the transform may read any attribute.
+    /// Tables that are changed in place by a transform that may read any attribute.
     reads_any_attribute: BTreeSet<String>,
     shown: Vec<(String, Vec<String>)>,
     partitions: BTreeMap<String, u64>,
@@ -160,7 +160,7 @@ pub(crate) async fn run(
     let is_right = is_wrong.iter().all(|found| found.is_empty()) && !whole.is_slip;
     if !is_right {
         output::say(
-            "the plan has findings, see above; start the migration only if they are intended",
+            "the report lists problems of the plan; start the migration only if you accept them",
         );
         return Ok(Exit::Differences);
     }
