@@ -122,8 +122,8 @@ pub(crate) fn consequence_of_abort(name: &str, kind: Kind) -> String {
 /// Aborts a migration, and prints the result.
 pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit> {
     let state = context.state(name).await?;
-    // Without a plan, the migration can still be aborted: its start may have been interrupted
-    // before the plan was written.
+    // A migration without a plan can be aborted too: `start` may have been interrupted before it
+    // wrote the plan.
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
     let kind = plan.as_ref().map_or(Kind::Restructure, |plan| plan.kind);
     let is_already = match decide_verb(name, kind, Verb::Abort, state.phase) {
@@ -145,8 +145,8 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
         context.make(name, Guard::default(), &Move::Abort { kind, touches }).await?;
         interruption::reached(format!("`{name}` is aborted; its route may not be released yet"));
     }
-    // An earlier abort may have been killed after its phase change, or a cut-over may still block
-    // writers.
+    // An earlier `abort` may have been killed after its phase change, or an aborted cut-over may
+    // have blocked writers.
     let expect = Expect::phases(&[Phase::Aborted]);
     context.control.set_active(name, expect, None).await?;
     context.control.set_route(name, expect, (Side::Source, Side::Source)).await?;

@@ -1,5 +1,5 @@
-//! Functions for programs such as `weir demo` and the console, which run and show migrations
-//! without the command line. The functions print nothing.
+//! Functions for programs that run and show migrations without the command line, such as `weir
+//! demo` and the console. The functions print nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -225,7 +225,7 @@ pub async fn differences(context: &Context, name: &str, limit: Duration) -> Resu
     Ok(differences::differences(&found))
 }
 
-/// Returns the items of a table as readers see them, without tombstones and marks.
+/// Returns the items of a table without tombstones and marks, as applications read them.
 ///
 /// # Errors
 /// When the table cannot be read.

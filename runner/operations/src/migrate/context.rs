@@ -16,8 +16,8 @@ use client::retries::Absence;
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// Interval at which a waiting subcommand reports progress.
 pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
-/// Timeout after which a request to the store is retried. It is short, because writers may be
-/// blocked during the request.
+/// Timeout after which a request to the store is retried. The timeout is short, because writers may
+/// be blocked during the request.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// The context of a subcommand.

@@ -24,7 +24,7 @@ pub struct WorkerOptions<'o> {
     pub workers: usize,
     /// The folder for checkpoints, logs and quarantined records.
     pub directory: &'o Path,
-    /// The folder of the function's package.
+    /// The folder of the Rust package of the function `migration`.
     pub package_folder: PathBuf,
     /// Timeout of an invocation.
     pub timeout: Duration,
@@ -63,7 +63,7 @@ pub trait StartWorkers: Sync {
     /// Starts workers that read the streams of the control table and of the tables of a plan.
     ///
     /// # Errors
-    /// When the function cannot be built, or a table has no stream.
+    /// When the function `migration` cannot be built, or a table has no stream.
     async fn start(&self, options: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>>;
 }
 

@@ -47,8 +47,8 @@ pub(crate) async fn caught_up(
         if let Some(hopeless) = look.hopeless {
             return Err(refused!("the streams can never be drained: {hopeless}"));
         }
-        // If no function applies changes now, no function would apply them while writers are
-        // blocked.
+        // If no function applies changes now, probably no function would apply them while writers
+        // are blocked, so writers must not be blocked yet.
         let late = match &look.oldest {
             Some((second, table)) => {
                 let age = context.now().await.saturating_sub(*second);
@@ -67,8 +67,8 @@ pub(crate) async fn caught_up(
             say(&format!("not caught up after {} s: {what}{since}", limit.as_secs()));
             return Ok(Outcome::TimedOut);
         }
-        // The age of waiting changes grows with every check, so a change of only the age is not
-        // reported.
+        // The age of waiting changes grows with every check. So the command does not report a
+        // status in which only this age has changed.
         let is_idle = is_followed == Some(false);
         let news = (what, is_idle);
         if news != said && said_at.elapsed() > Duration::from_secs(2) {

@@ -204,7 +204,8 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
     let set = name(update()).update_expression("SET #touch = :touch");
     let set = set.condition_expression("attribute_exists(#mark)");
     let set = set.expression_attribute_names("#mark", MARK);
-    // The removal also runs if the first update fails, because its response may have been lost.
+    // The attribute is removed even if the first update fails, because this update may have
+    // succeeded although its response was lost.
     let set = sent(table, set).await;
     let mut attempts = Attempts::first();
     loop {
@@ -334,8 +335,8 @@ mod tests {
             .key("p", Sdk::S("k".to_owned()));
         let item = key.send().await.unwrap().item.unwrap();
         assert!(item.len() == 2 && item.contains_key(MARK), "{item:?}");
-        // The probe does not touch items without a mark or with the mark of another migration, so
-        // the result is unknown.
+        // The probe does not update items without a mark or with the mark of another migration, so
+        // it is unknown whether a function reads the stream.
         for mark in [None, Some(made_of("dogs"))] {
             let put = served.context.control.client.put_item().table_name("pets");
             let put = mark

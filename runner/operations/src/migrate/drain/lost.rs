@@ -1,9 +1,9 @@
 //! Replays records that the event source mapping no longer delivers, for example because it
 //! discarded them.
 //!
-//! A target that equals its source does not prove that a lost record was applied, because an older
-//! record may still be in flight. Merging effects is commutative and idempotent, so any process
-//! may replay a record late.
+//! Even if a target equals its source, a lost record must be replayed, because an older record may
+//! still be in flight and change the target. Merging effects is commutative and idempotent, so any
+//! process may replay a record late.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::Put;

@@ -1,5 +1,5 @@
-//! Creates the drain proof of a migration's streams in one direction, and decides how long it waits
-//! for late records.
+//! Creates the drain proof of a migration's streams in one direction, and decides how long the
+//! proof waits for late records.
 
 use std::time::Duration;
 

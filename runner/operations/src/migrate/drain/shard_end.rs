@@ -24,7 +24,8 @@ const PAUSE_ON_AWS: Duration = Duration::from_millis(200);
 /// Seconds by which the clocks of machines that make records may differ, including the rounding to
 /// whole seconds. A backfill waits nearly as long after its fence.
 pub(crate) const CLOCKS_SECONDS: i64 = 6;
-/// Timeout of reading the store's time. If the time is unknown, only empty pages count.
+/// Timeout of reading the store's time. If the time is unknown, only empty pages prove the end of a
+/// shard.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// The rule that decides when a pass has read all records of a shard.
@@ -89,7 +90,7 @@ mod tests {
             (3, 3, true, false),
             (49, 49, true, false),
             (50, 50, true, true),
-            // Earlier passes already had enough empty pages.
+            // Earlier passes have returned enough empty pages.
             (3, 53, true, true),
         ] {
             assert_eq!(local.is_reached(empty, in_all), of_local, "{empty} {in_all}");

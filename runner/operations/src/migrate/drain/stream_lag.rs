@@ -29,8 +29,8 @@ const RETENTION_SECONDS: i64 = 24 * 3600;
 /// no function reads the stream.
 pub(crate) const FOLLOWED_SECONDS_MAX: i64 = 10;
 const FOLLOWED_MAX: Duration = Duration::from_secs(10);
-/// Default time limit of a pass over the streams, in seconds. Facts that are unknown after this
-/// time are not reported.
+/// Default time limit of a pass over the streams, in seconds. Facts that the pass has not found out
+/// by then are not reported.
 const LOOK_SECONDS: u64 = 10;
 /// Default time limit of a pass on AWS, in seconds. Each shard takes about ten seconds because of
 /// pauses, and not all shards are read concurrently.
@@ -208,9 +208,9 @@ impl Watcher {
         Streams { told: describe(&looked, now, is_followed, idle_seconds), ..Streams::default() }
     }
 
-    /// Reads the streams. If changes have waited long, watches them until it is clear whether
-    /// changes are being applied. Returns the last complete result, and true if the last pass was
-    /// complete.
+    /// Reads the streams. If changes have waited longer than a function normally needs, repeats the
+    /// read until it is known whether changes are being applied. Returns the last complete result,
+    /// and true if the last pass was complete.
     async fn looked(&mut self, proof: &mut Drain, now: i64) -> Result<(Option<DrainPass>, bool)> {
         let begun = Instant::now();
         let mut known = None;

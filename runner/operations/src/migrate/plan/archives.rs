@@ -30,7 +30,7 @@ pub(crate) fn unreachable(plan: &Plan, endpoint: &str) -> Vec<String> {
     tables.map(|source| line(&source.table)).collect()
 }
 
-/// Checks that a running `weir up` has the function archive-maintenance.
+/// Checks that a running `weir up` runs the function archive-maintenance.
 fn check(running: &Running) -> Result<()> {
     running.function(FUNCTION).map(drop)
 }

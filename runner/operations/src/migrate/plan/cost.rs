@@ -211,8 +211,9 @@ impl<'b> Table<'b> {
             let Some(marked) = self.marked(item, target, made) else { continue };
             let place = (target.table.as_str(), self.facts(&target.table));
             cost.backfill.write(place, (None, Some(&marked)), times);
-            // A change replaces the stamp in the mark by a stamp of the same length, so the size of
-            // the item stays the same. An index that contains the mark changes too.
+            // A change of the source replaces the stamp in the mark by a stamp of the same length,
+            // so the size of the target item stays the same. An index that contains the mark
+            // changes too.
             cost.live.write(place, (Some(&marked), Some(&changed(&marked))), 1.0);
             cost.completion.write(place, (Some(&marked), Some(made)), times);
             cost.comparison.reads += read_units(&marked) * times;

@@ -65,7 +65,8 @@ pub(crate) fn enter(active: &mut Active, plan: &Plan) -> Result<bool> {
     if let Some(why) = refused_by(active, plan) {
         return Err(Failure::Refused(why));
     }
-    // A different plan with the same name is refused later, before it moves any item.
+    // A different plan with the same migration name is refused later, before the migration moves
+    // any item.
     let is_noted = active.moves.contains_key(&plan.migration);
     if !is_noted {
         active.moves.insert(plan.migration.clone(), moves(plan));
@@ -137,7 +138,8 @@ mod tests {
         for (kind, moves, expected) in [
             (Kind::Restructure, &[("orders", "details"), ("orders", "shop")][..], Some("shop")),
             (Kind::Split, &[("orders", "lines")], Some("lines")),
-            // A purge of a source is applied to the target like any other delete.
+            // Functions apply the removals of a purge of a source to the target like any other
+            // deletes.
             (Kind::Restructure, &[("shop", "details")], None),
             (Kind::InPlace, &[("shop", "shop")], None),
             (Kind::Purge, &[("shop", "shop")], None),

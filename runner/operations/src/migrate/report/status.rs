@@ -319,7 +319,8 @@ async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> R
     if plan.kind != Kind::Split || phase != Phase::CutOver || plan.inverse.is_empty() {
         return Ok(Documents::NotRead);
     }
-    // If the plan does not fit its tables, the read of the streams reports this error.
+    // If the plan does not fit its tables, this function ignores the error, because the read of the
+    // streams reports it.
     let Ok(migration) = compile(context, plan, Direction::Reverse).await else {
         return Ok(Documents::NotRead);
     };
@@ -469,7 +470,8 @@ pub(crate) async fn watch(context: &Context, name: &str) -> Result<Exit> {
             continue;
         };
         let phase = at(&status, "/phase").as_str().unwrap_or_default().to_owned();
-        // The rate changes constantly, so a status that differs only in the rate is not shown.
+        // The rate of the backfill changes constantly, so a status in which only the rate has
+        // changed is not shown.
         let rate = status.get_mut("items_per_second").map(Value::take);
         if status != shown {
             shown = status.clone();

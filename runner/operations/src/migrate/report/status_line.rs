@@ -91,7 +91,7 @@ fn last_comparison(status: &Value) -> Option<(u64, &'static str)> {
     if let Some(differences) = at(status, "/back_differences").as_u64() {
         return Some((differences, ", after the cut-over"));
     }
-    // A comparison from before the cut-over does not cover later writes to the targets.
+    // A comparison from before the cut-over proves nothing about later writes to the targets.
     let what = if at(status, "/way_back").is_object() { ", before the cut-over" } else { "" };
     Some((at(status, "/verified/differences").as_u64()?, what))
 }

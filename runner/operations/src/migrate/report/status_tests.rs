@@ -330,8 +330,8 @@ async fn long_waiting_changes_without_progress_are_not_followed() {
         (&json!("cats"), "weir migrate work move")
     );
     let noted = client::server_date::seconds(&served.context.control.client).await.unwrap();
-    // The function receives records that are already applied. It reports that it reads the stream
-    // and is not behind.
+    // The function receives records that are already applied, and reports that it reads the stream
+    // and does not lag behind.
     let follow = async |at: i64| {
         let (table, at) = ("cats".to_owned(), u64::try_from(at).unwrap());
         served.context.control.put(&FollowedTable { table, at }).await.unwrap();
@@ -340,7 +340,7 @@ async fn long_waiting_changes_without_progress_are_not_followed() {
     };
     assert_eq!(follow(noted).await, (json!(true), Value::Null));
     assert_eq!(follow(noted - 3_600).await, (json!(false), json!("cats")));
-    // The function reports that it reads the stream and is behind.
+    // The function reports that it reads the stream and lags behind.
     let (table, at) = ("cats".to_owned(), u64::try_from(noted).unwrap());
     served.context.control.put(&Lag { table, seconds: 61, at }).await.unwrap();
     let status = looked(&served, "tailing", LONG).await;

@@ -12,7 +12,7 @@ use crate::migrate::start::workers;
 use client::output::counted;
 use client::server_date;
 
-/// Describes why a migration is slow; `None` if it is not slowed down.
+/// Describes why a migration is slow; `None` if no known cause slows it down.
 pub(crate) async fn throttled(
     context: &Context,
     state: &State,
@@ -61,7 +61,8 @@ fn is_fresh(at: u64, now: i64) -> bool {
     at + LAG_FRESH_SECONDS >= u64::try_from(now).unwrap_or(0)
 }
 
-/// Describes a function that is so far behind its stream that the backfill waits for the function.
+/// Describes a function that lags so far behind its stream that the backfill waits for the
+/// function.
 async fn behind(context: &Context, plan: &Plan, now: i64) -> Result<Option<String>> {
     for table in plan.source_tables(Direction::Forward) {
         let Some(lag) = lag_of(context, table).await? else { continue };

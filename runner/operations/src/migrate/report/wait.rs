@@ -40,8 +40,8 @@ impl ProgressReporter {
     }
 
     fn report(&mut self, status: &Value) {
-        // The estimate of the remaining time always changes, so a change of only the estimate is
-        // not reported.
+        // The estimate of the remaining time always changes. So the command does not report a
+        // status in which only this estimate has changed.
         let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
         interruption::reached(line(status));
         if progress != self.last_line {
@@ -82,7 +82,7 @@ fn of_preparing(status: &Value) -> Option<String> {
 pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<()> {
     let (mut teller, mut patience) = (ProgressReporter::new(), FailureTolerance::new(UNSEEN_MAX));
     loop {
-        // The streams are not read here, because that would slow the workers down.
+        // The streams are not read, because reading them would slow the workers down.
         if let Some(status) = patience.seen(describe(context, name, None).await)? {
             teller.report(&status);
             // Workers have to run until they have removed all marks.
@@ -138,8 +138,8 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
             say(&format!("`{name}` is still {phase} after {timeout} s{advice}"));
             return Ok(Exit::TimedOut);
         }
-        // The status is read less often than the phase, because the phase needs one request and the
-        // status several.
+        // The status is read less often than the phase, because a read of the phase takes one
+        // request, and a read of the status several.
         if told.is_none_or(|told| told.elapsed() > TOLD_EVERY) {
             if let Some(status) = for_status.seen(describe(context, name, None).await)? {
                 teller.report(&status);

@@ -45,8 +45,8 @@ pub(crate) struct StartArguments {
     /// On AWS, create the control table if it is missing; no deployed function reads its stream
     #[arg(long)]
     create_control_table: bool,
-    /// Start an in-place change that loses updates of single attributes; safe only if clients always
-    /// replace whole items
+    /// Start an in-place change that loses updates of single attributes; safe only if clients
+    /// always replace whole items
     #[arg(long)]
     with_lost_updates: bool,
     /// Report what would happen, without changing anything

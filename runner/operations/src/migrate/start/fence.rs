@@ -16,7 +16,7 @@ use crate::migrate::start::record_time::RecordTime;
 use client::endpoint;
 
 /// Maximum attempts to make the migration active before the second of its fence. One attempt is
-/// enough if a write takes milliseconds. Each retry sets the fence further in the future.
+/// sufficient if a write takes milliseconds. Each retry sets the fence further in the future.
 const FENCES_MAX: u32 = 5;
 /// Timeout of the wait for a fence, which is at most `LEAD_SECONDS_MAX` in the future.
 const FENCE_LIMIT: Duration = Duration::from_secs(30);

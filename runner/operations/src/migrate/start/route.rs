@@ -16,7 +16,7 @@ use crate::migrate::failure::{Failure, Result, refused};
 /// attempts suffice, because a route normally changes only a few times during a migration.
 const TRIES_MAX: usize = 10;
 
-/// Returns why a plan cannot use its route; `None` if it can.
+/// Returns why a plan cannot use its route; `None` if the plan can use the route.
 ///
 /// # Errors
 /// When the control table cannot be read.

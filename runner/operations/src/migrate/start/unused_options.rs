@@ -6,7 +6,7 @@
 pub(super) struct StartFacts<'g> {
     /// The migration.
     pub(super) name: &'g str,
-    /// True if this is a dry run.
+    /// True if the start is a dry run (`--dry-run`).
     pub(super) is_dry: bool,
     /// True if the migration was started before.
     pub(super) is_begun: bool,

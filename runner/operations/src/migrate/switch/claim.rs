@@ -125,12 +125,12 @@ impl<'h> Claim<'h> {
         self.context.make(self.name, guard, &claim).await.map(drop)
     }
 
-    /// Returns the state that this holder's steps expect.
+    /// Returns the condition on the migration's state that every step of this claim checks.
     pub(crate) fn expect(&self) -> Expect<'_> {
         Expect::claimed_by(&self.phases, &self.holder)
     }
 
-    /// Makes a phase change as this holder.
+    /// Changes the phase of the migration under the holder name of this claim.
     ///
     /// # Errors
     /// When another command has claimed the migration, or the control table cannot be written.
@@ -194,8 +194,8 @@ impl<'h> Claim<'h> {
         }
     }
 
-    /// Tries once to roll back under the new holder name `holder`. An earlier attempt may have
-    /// written this name already.
+    /// Tries once to roll back under the new holder name `holder`. An earlier attempt of this
+    /// rollback may have written the name already.
     async fn put_back(&self, holder: &str) -> Result<RollbackResult> {
         let (context, switch, name) = (self.context, self.switch, self.name);
         let state = context.state(name).await?;
@@ -235,7 +235,8 @@ pub(crate) fn held_up(own: Option<Duration>, held_at: Option<i64>, now: i64) -> 
     let since = |held_at: i64| u64::try_from(now.saturating_sub(held_at)).unwrap_or(0);
     let noted = held_at.map(|held_at| Duration::from_secs(since(held_at)));
     match (own, noted) {
-        // One second is added, because the store's times are whole seconds.
+        // The recorded time may be one second too long, because the store's times are whole
+        // seconds.
         (Some(own), noted) if noted.is_none_or(|noted| own + Duration::from_secs(1) >= noted) => {
             format!("; writers were blocked for {:.1} s", own.as_secs_f64())
         }

@@ -169,7 +169,7 @@ fn say_what_stays(plan: &Plan, way: Direction) {
 }
 
 /// Returns the tables in which marks remain when a migration ends in a direction: the tables that
-/// the other direction wrote.
+/// functions wrote in the opposite direction.
 fn still_marked(plan: &Plan, way: Direction) -> Vec<&str> {
     let written_before = match way {
         Direction::Forward if plan.inverse.is_empty() => Vec::new(),

@@ -430,7 +430,8 @@ async fn tombstones_are_removed_many_at_the_same_time() {
         let put = client.put_item().table_name("pets").item("p", text(&number.to_string()));
         put.item("_weir", mark).send().await.unwrap();
     }
-    // The reads of tombstones wait for each other, so the test passes only if they are concurrent.
+    // Each read of a tombstone waits for the other reads, so the test passes only if the reads are
+    // concurrent.
     let barrier = Arc::new(Barrier::new(TOGETHER));
     let script = move |operation: &str, body: &str| {
         let barrier = Arc::clone(&barrier);

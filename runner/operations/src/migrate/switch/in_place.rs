@@ -33,7 +33,8 @@ use client::output::{self, no_effect, say, show};
 /// The action of `complete` on the archives of a purge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ArchiveEnd<'a> {
-    /// Erase the archives, except those for which the operator passes a response of the function.
+    /// Erase from the archives, except from archives for which the operator passes a response of
+    /// the function archive-maintenance.
     Erase(&'a [PathBuf]),
     /// Leave the archives unchanged, and record this in the receipt.
     Skip,
@@ -232,8 +233,8 @@ pub(crate) async fn complete(
     let (control, name) = (&context.control, plan.migration.as_str());
     let is_closed = state.phase == Phase::Completing;
     if is_closed && !control.active().await?.active.contains_key(name) {
-        // An earlier command was killed at this point. It had proved that all writes are applied,
-        // and functions no longer apply later writes.
+        // An earlier command was killed after it had proved that all writes are applied and had
+        // made the migration inactive, so that functions apply no later writes.
         return end(context, plan).await;
     }
     let expect = Expect::phases(&[Phase::Ready, Phase::CutOver, Phase::Completing]);
@@ -271,7 +272,8 @@ pub(crate) async fn complete(
         ));
         return Ok(Exit::Differences);
     }
-    // If a later comparison has begun, the result of this comparison no longer counts.
+    // The phase change fails if a later comparison has begun, because only the result of the last
+    // comparison is valid.
     let guard = Guard { holder: None, run: compared.as_ref().map(|compared| compared.run) };
     let close = Move::CloseInPlace(compared.as_ref().map(ComparisonResult::verified));
     let state = context.make(name, guard, &close).await?;
@@ -491,8 +493,8 @@ pub(crate) async fn removed_so_far(context: &Context, plan: &Plan) -> Result<Exi
     Ok(Exit::Differences)
 }
 
-/// Returns the number of items that a purge has removed from its tables and archives, from its
-/// receipt.
+/// Returns the number of items that a purge has removed from its tables and archives, as its
+/// receipt states.
 fn removed(receipt: &Value) -> u64 {
     let sum = |part: &str, member: &str| -> u64 {
         let entries = receipt.get(part).and_then(Value::as_object).into_iter().flatten();

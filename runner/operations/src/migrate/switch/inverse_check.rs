@@ -85,7 +85,7 @@ pub(crate) async fn note(
         }
         is_later
     };
-    // A failed write is ignored, because the next pass proves a later time.
+    // A failed write of the proved time is ignored, because the next pass proves a later time.
     let _ = context.control.change_state(&plan.migration, expect, later).await;
 }
 

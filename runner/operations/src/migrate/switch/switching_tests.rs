@@ -124,7 +124,7 @@ pub(crate) async fn is_in(context: &Context, phase: Phase) {
     set_state(context, |state| state.phase = phase).await;
 }
 
-/// Returns the entry of an active migration whose plan has this fingerprint.
+/// Returns the entry of an active migration whose plan has the given fingerprint.
 pub(crate) fn followed(direction: Direction, fingerprint: &str, since: i64) -> Followed {
     Followed { direction, fingerprint: fingerprint.to_owned(), since }
 }
@@ -187,7 +187,7 @@ async fn a_command_that_takes_over_a_switch_follows_the_sources_again() {
     hold.follow().await.unwrap();
     let active = control.active().await.unwrap();
     assert_eq!(active.active.get(NAME), Some(&followed(Direction::Forward, "f", 7)));
-    // The killed command has closed the route, so writers are still blocked.
+    // The killed command has closed the route and never opened it, so writers are blocked.
     hold.block_writers(0).await.unwrap();
     assert_eq!(context.state(NAME).await.unwrap().held_at, Some(5));
     assert!(matches!(hold.release().await, Ok(RollbackResult::RolledBack)));

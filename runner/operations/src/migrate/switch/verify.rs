@@ -207,8 +207,8 @@ async fn repair_lost(
     drain.say_again(&context.control, expect, there.as_ref(), now - LOST_SECONDS).await
 }
 
-/// Warns about items in the targets that the migration did not write. Before the cut-over, these
-/// items do not count as differences.
+/// Warns about items in the targets that the migration did not write. A comparison before the
+/// cut-over does not count these items as differences.
 fn warn_of_foreign(direction: Direction, foreign: u64) {
     if direction == Direction::Forward && foreign > 0 {
         say(&format!(
@@ -248,7 +248,7 @@ fn report(context: &Context, name: &str, kind: Kind, found: &Progress) {
 pub(crate) struct ComparisonResult {
     pub(crate) found: Progress,
     pub(crate) run: u64,
-    /// The store's time at which the comparison began. All earlier writes were compared.
+    /// The store's time at which the comparison began. The comparison includes all earlier writes.
     pub(crate) began: i64,
     /// The time at which the comparison began, according to the store's responses. Workers record
     /// problems with the time of this clock. `None` if responses have no time.

@@ -13,8 +13,8 @@ pub(crate) fn gap(stream: &Stream, counted: RecordSelection) -> Option<String> {
         return Some(format!("the stream of `{table}` is disabled: enable it, and compare again"));
     }
     let made = stream.made_at?;
-    // Times are whole seconds, so a write in the second of the stream's creation may be older than
-    // the stream.
+    // Times are whole seconds, so a write in the second in which the stream was created may be
+    // older than the stream.
     if made <= counted.since || made < counted.compared {
         return None;
     }

@@ -47,8 +47,8 @@ const SHARDS_AT_ONCE: usize = 32;
 pub(crate) struct RecordSelection {
     /// Only records of writes after this second must be proved.
     pub(crate) since: i64,
-    /// The second in which the last comparison began. The comparison has reported earlier items
-    /// that cannot be transformed. A stream that was enabled after this second lacks some writes.
+    /// The second in which the last comparison began. The comparison reported refused items from
+    /// before this second. A stream that was enabled after this second lacks some writes.
     pub(crate) compared: i64,
 }
 
@@ -274,7 +274,7 @@ impl Drain {
                 return Ok(());
             }
             if shard.waiting.len() >= WAITING_MAX {
-                // All records in the full queue can never be proved, so the read must stop.
+                // The queue is full of records that can never be proved, so the read must stop.
                 shard.missing.clone_from(&shard.hopeless);
                 return Ok(());
             }
@@ -297,7 +297,7 @@ impl Drain {
             let records = match stream.next_page(id, &mut shard.place).await {
                 Ok(Some(records)) => records,
                 Ok(None) => return Ok(true),
-                // The next records after this position are trimmed, but later records may exist.
+                // The next records are trimmed, but the shard may have later records.
                 Err(Refusal::Trimmed) if shard.place.last().is_some() => {
                     shard.place = Place::new(Start::TrimHorizon);
                     continue;
@@ -511,9 +511,9 @@ impl Drain {
         if refused.reason.is_none() {
             return Ok(None);
         }
-        // Two faults are possible, both caused by the record after the refused version. An earlier
-        // target remains if this record did not name it. A current target is missing if this record
-        // assumed that the target already existed.
+        // The record after the refused version may cause two faults: a target of an earlier version
+        // remains if the record did not name it; a target of the current version is missing if the
+        // record assumed that the target existed.
         let standing = self.standing(refused.before.iter().chain(expected.keys())).await?;
         for target in refused.before.iter().chain(expected.keys()) {
             let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));
@@ -554,7 +554,8 @@ impl Drain {
     }
 }
 
-/// Returns why a target lacks an effect; `None` if it contains the effect or a later effect.
+/// Returns why a target lacks an effect; `None` if the target contains the effect or a later
+/// effect.
 fn of_target(
     migration: &Migration,
     target: &Target,
@@ -567,8 +568,8 @@ fn of_target(
         None => Registers::default(),
         Some(Ok(known)) => known,
         Some(Err(_)) if target.adopts => Registers::default(),
-        // The migration never changes an item that it did not write. So the presence of this item
-        // does not show whether a deletion was applied.
+        // The migration never changes an item of another writer. So an existing item of another
+        // writer does not show whether a deletion was applied.
         Some(Err(_)) => {
             let is_same = said.live().all(|(_, item)| Some(item) == shown.as_ref());
             return (!is_same).then(|| {

@@ -447,7 +447,7 @@ fn as_text(report: &Value) -> String {
         let dropped = at(report, "/dropped");
         text.push_str(&format!("  the transform drops {dropped} of {tried} sampled items\n"));
     }
-    // A purge can never be reverted, so this is not reported for it.
+    // A purge can never be reverted, so its report does not mention a missing `inverse`.
     if at(report, "/has_way_back") == &json!(false) && at(report, "/removed").is_null() {
         text.push_str("  no `inverse`: the migration cannot be reverted\n");
     }

@@ -66,7 +66,7 @@ impl<'c> RecordTime<'c> {
         let mut opened = Self { context, stream, places, listed: Instant::now() };
         for id in shard_ids(&opened.stream) {
             let mut place = Place::new(Start::Latest(i64::MIN));
-            // The iterator is requested now, so that it is before all later writes.
+            // Requests the iterator immediately, so that its position is before all later writes.
             read(&opened.stream, &id, &mut place).await?;
             opened.places.insert(id, place);
         }
@@ -139,7 +139,7 @@ impl<'c> RecordTime<'c> {
         if self.listed.elapsed() > LIST_EVERY {
             (self.stream, self.listed) = (listed(self.context).await?, Instant::now());
             for id in shard_ids(&self.stream) {
-                // A new shard has only recent records, so it is read from its beginning.
+                // A new shard has only recent records, so the shard is read from its beginning.
                 self.places.entry(id).or_insert_with(|| Place::new(Start::TrimHorizon));
             }
         }
@@ -159,7 +159,7 @@ fn shard_ids(stream: &Stream) -> Vec<String> {
 async fn read(stream: &Stream, shard: &str, place: &mut Place) -> Result<Vec<Record>> {
     match stream.next_page(shard, place).await {
         Ok(page) => Ok(page.unwrap_or_default()),
-        // The marker is new, so it cannot be among the trimmed records.
+        // The marker is new, so its record cannot be among the trimmed records.
         Err(Refusal::Trimmed) => {
             *place = Place::new(Start::TrimHorizon);
             Ok(Vec::new())

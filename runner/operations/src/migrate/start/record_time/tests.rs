@@ -34,8 +34,8 @@ async fn shown_as(served: &Served, time: fn(i64) -> Option<i64>) -> Context {
     Context::new(&url, "weir-migrations", Output::Table)
 }
 
-/// Returns a store whose record times are rounded down. The current time is at the beginning of a
-/// unit, so the clock passes a fence long before record times do.
+/// Returns a store whose record times are rounded down to `UNIT`. The current time is at the
+/// beginning of a unit, so the clock passes a fence long before record times do.
 async fn rounded() -> (Served, Context) {
     let served = serve().await;
     let context = shown_as(&served, |made| Some(made - made % UNIT)).await;
@@ -86,7 +86,7 @@ async fn writes_after_a_switch_count_despite_rounded_record_times() {
         put(&context, "pets", key).await;
     }
     assert_eq!(counts(&context, &plan, Direction::Reverse, since).await, [3, 3]);
-    // Later comparisons of times add the measured lag.
+    // Code that compares a record's time with another time adds the measured lag.
     let behind = behind(&context).await.unwrap();
     assert!((UNIT - 3..=UNIT).contains(&behind), "{behind}");
     assert_eq!(coarseness(&context).await, Ok(PASS_LIMIT));
