@@ -51,8 +51,8 @@ pub(crate) struct MigrationFacts<'s> {
     pub(crate) is_untaken: bool,
     /// True if a change has waited so long that probably no function reads the change's stream.
     pub(crate) is_unfollowed: bool,
-    /// True if a change or a document cannot be applied until the operator corrects it; a switch is
-    /// then refused.
+    /// True if a change or a document cannot be applied until the operator corrects the item or the
+    /// document. A switch is then refused.
     pub(crate) is_hopeless: bool,
     /// Number of differences of the last comparison after the cut-over.
     pub(crate) back_differences: u64,

@@ -89,7 +89,7 @@ impl Progress {
         self.aside += usize::from(task.aside);
     }
 
-    /// Returns a count by its name; 0 if nothing was counted.
+    /// Returns the counter with the name `name`; 0 if no task has this counter.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }
@@ -224,7 +224,8 @@ mod tests {
             // Half of the segments belong to a table with only eight items, so the number of
             // segments would be a misleading measure.
             (both(&done8, &[(25, false); 4]), [8, 3_000], 3, Some(2_685)),
-            // The table has more items than counted, so progress is measured by segments.
+            // Workers have read more items than the table's count, so progress is measured by
+            // segments.
             (
                 one(&[(4_500, true), (4_500, true), (4_500, true), (0, false)]),
                 [0, 5_000],

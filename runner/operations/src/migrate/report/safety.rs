@@ -132,7 +132,7 @@ fn obstacles(status: &Value) -> Vec<String> {
     reasons
 }
 
-/// Returns the reasons why it is unknown whether a cut-over can succeed, such as unread streams.
+/// Returns the reasons why the safety of a cut-over is unknown, such as unread streams.
 fn unread(status: &Value) -> Vec<String> {
     let mut reasons = Vec::new();
     for (place, what) in

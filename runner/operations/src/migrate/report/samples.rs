@@ -15,7 +15,7 @@ use crate::migrate::failure::{Failure, Result};
 use crate::migrate::plan::compile::compile;
 use crate::migrate::plan::tables;
 
-/// Maximum number of source tables that are sampled. Most plans have one or two.
+/// Maximum number of source tables that are sampled. Most plans have one or two source tables.
 const TABLES_MAX: usize = 4;
 
 /// A source item and its target items.

@@ -74,7 +74,7 @@ pub struct Observation {
 pub(crate) enum Look<'l> {
     /// The streams are not read, because reading them takes seconds and slows workers down.
     None,
-    /// The streams are read now.
+    /// The streams are read for this status.
     Now(&'l mut Watcher),
     /// The streams were read earlier. If the phase has changed since, the streams count as not
     /// read.
@@ -98,7 +98,7 @@ pub(crate) async fn describe_with(context: &Context, name: &str, look: Look<'_>)
     let route = context.control.route(name).await?;
     let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await.ok().unzip();
-    // The status of an aborted migration shows how far its backfill has got.
+    // The status of an aborted migration includes the progress that its backfill had made.
     let is_told = matches!(phase, Phase::Preparing | Phase::Copying | Phase::Aborted);
     let counted = state.counted.clone().filter(|_| is_told);
     let now = context.now().await;
@@ -165,7 +165,8 @@ impl Known {
         let hopeless = self.documents.refused().or(hopeless);
         standing.is_hopeless = hopeless.is_some();
         let measure = backfill.measure(self.counted.as_ref().unwrap_or(&BTreeMap::new()));
-        // Workers start before all tasks are created, so the backfill may seem complete too early.
+        // Workers start before all tasks are created. To avoid showing 100 % too early, the
+        // percentage is limited to 99 while tasks are being created.
         let most = if standing.phase == Phase::Preparing { 99 } else { 100 };
         let copied = measure.percent().min(most);
         let seconds = seconds_of_copying(state, *now);
