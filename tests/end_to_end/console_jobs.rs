@@ -136,7 +136,7 @@ fn paused_and_resumed(console: &Console, page: &str) {
     assert_eq!(done.status, 303, "{}", done.body);
     let (_, address) = done.head.split_once("location: ").unwrap();
     let shown = console.page(address.lines().next().unwrap());
-    assert!(shown.contains("`move` is paused: the backfill has stopped"), "{shown}");
+    assert!(shown.contains("`move` is paused: workers stop the backfill"), "{shown}");
     let twin = console.twin(page);
     assert_eq!(twin["paused"], true, "{twin}");
     assert!(has(&verbs(&twin).0, "resume") && !has(&verbs(&twin).0, "pause"), "{twin}");

@@ -108,7 +108,7 @@ fn a_failed_cut_over_changes_nothing() {
     let mut first = migrating.holding("first.log", "5");
     let mut second = migrating.holding("second.log", "10");
     wait_for("the first one to see it", LIMIT, || first.has_ended().then_some(()));
-    assert!(first.log().contains("another command has claimed this step"), "{}", first.log());
+    assert!(first.log().contains("another command is already carrying out"), "{}", first.log());
     migrating.ok(&["abort", "move"]);
     wait_for("the second one to see it", LIMIT, || second.has_ended().then_some(()));
     let status = migrating.status();

@@ -1,5 +1,5 @@
-//! `pause`, `resume`, `throttle` and `abort`: verbs that change a running migration, but do not
-//! switch readers and writers.
+//! `pause`, `resume`, `throttle` and `abort`: subcommands that change a running migration, but do
+//! not switch readers and writers.
 
 use control::verbs::{Verb, VerbDecision, decide_verb, left_by_abort};
 use control::{Expect, Move, Side, State};
@@ -16,7 +16,7 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::{self, counted, say};
 
-/// Returns the plan, and the decision whether the current phase allows a verb.
+/// Returns the plan, and the decision whether the migration's phase allows a subcommand.
 async fn allowed(
     context: &Context,
     name: &str,
@@ -52,7 +52,7 @@ pub(crate) async fn throttle(context: &Context, name: &str, rate: u64) -> Result
     Ok(Exit::Done)
 }
 
-/// The result of a verb.
+/// The result of `pause`, `resume` or `throttle`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adjusted {
     /// The message for the operator.
@@ -73,7 +73,7 @@ pub async fn pause_backfill(context: &Context, name: &str) -> Result<Adjusted> {
         return Ok(Adjusted { text, is_changed: false });
     }
     context.make(name, Guard::default(), &Move::Pause(plan.kind)).await?;
-    let text = format!("`{name}` is paused: the backfill has stopped, changes are still applied");
+    let text = format!("`{name}` is paused: workers stop the backfill but still apply changes");
     Ok(Adjusted { text, is_changed: true })
 }
 
@@ -86,8 +86,7 @@ pub async fn resume_backfill(context: &Context, name: &str) -> Result<Adjusted> 
     let (plan, _) = allowed(context, name, Verb::Resume, &state).await?;
     if !state.paused {
         workers::wake(context, name).await?;
-        let text =
-            format!("`{name}` is not paused; workers were notified again of its open segments");
+        let text = format!("`{name}` is not paused; notified workers again of its open segments");
         return Ok(Adjusted { text, is_changed: false });
     }
     context.make(name, Guard::default(), &Move::Resume(plan.kind)).await?;
@@ -117,14 +116,14 @@ pub async fn limit_backfill(context: &Context, name: &str, rate: u64) -> Result<
 
 /// Describes the effects of `abort`.
 pub(crate) fn consequence_of_abort(name: &str, kind: Kind) -> String {
-    format!("`{name}` would stop applying changes and copying; {}", left_by_abort(kind))
+    format!("`{name}` would stop copying items and applying changes; {}", left_by_abort(kind))
 }
 
 /// Aborts a migration, and prints the result.
 pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit> {
     let state = context.state(name).await?;
-    // Without a plan, the migration can still be aborted: its start may have been interrupted
-    // before the plan was written.
+    // A migration without a plan can be aborted too: `start` may have been interrupted before it
+    // wrote the plan.
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
     let kind = plan.as_ref().map_or(Kind::Restructure, |plan| plan.kind);
     let is_already = match decide_verb(name, kind, Verb::Abort, state.phase) {
@@ -146,15 +145,16 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
         context.make(name, Guard::default(), &Move::Abort { kind, touches }).await?;
         interruption::reached(format!("`{name}` is aborted; its route may not be released yet"));
     }
-    // An earlier abort may have been killed after its phase change, or a cut-over may still block
-    // writers.
+    // An earlier `abort` may have been killed after its phase change, or an aborted cut-over may
+    // have blocked writers.
     let expect = Expect::phases(&[Phase::Aborted]);
     context.control.set_active(name, expect, None).await?;
     context.control.set_route(name, expect, (Side::Source, Side::Source)).await?;
     let opened = |state: &mut State| state.held_at.take().is_some();
     context.control.change_state(name, expect, opened).await?;
     if touches {
-        // Marks may remain in the sources, so workers read each segment once more to remove them.
+        // The migration's marks may remain in source items, so workers read each segment once more
+        // to remove the marks.
         backfill::advance(context, name).await?;
     }
     if is_already {
@@ -162,7 +162,7 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
     }
     if touches {
         say(&format!(
-            "workers remove the remaining marks; if no worker is running, run `weir migrate work {name}`"
+            "marks remain in the items, and workers remove them; if no worker is running, run `weir migrate work {name}`"
         ));
     }
     say(&format!("`{name}` is aborted; {}", left_by_abort(kind)));

@@ -1,5 +1,5 @@
-//! Functions for programs such as `weir demo` and the console, which run and show migrations
-//! without the command line. The functions print nothing.
+//! Functions for programs that run and show migrations without the command line, such as `weir
+//! demo` and the console. The functions print nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub struct Overview {
     /// The plan; `None` if the command that started the migration was killed before it wrote the
     /// plan.
     pub plan: Option<Plan>,
-    /// The kind, in the spelling of plan files.
+    /// The migration's kind, as plan files spell it.
     pub kind: Option<&'static str>,
     /// The source tables.
     pub sources: Vec<String>,
@@ -50,11 +50,11 @@ pub struct Overview {
     pub workers: Workers,
     /// The verdict whether a cut-over is safe now; `None` without a plan.
     pub cutover: Option<CutoverSafety>,
-    /// The verbs that are safe now.
+    /// The subcommands that are safe to run now.
     pub actions: Vec<Action>,
-    /// The phase changes, oldest first.
+    /// The phase changes of the migration, oldest first.
     pub journal: Vec<JournalLine>,
-    /// The last switch that has ended, committed or rolled back.
+    /// The last switch that was committed or rolled back.
     pub last_switch: Option<EndedSwitch>,
     /// The current time by the store's clock, in seconds since 1970.
     pub now: i64,
@@ -65,7 +65,7 @@ pub struct Overview {
 pub struct Workers {
     /// Number of workers that lease a segment now.
     pub at_work: usize,
-    /// Number of segments that are not done, over all current runs.
+    /// Number of segments that workers have not completely read, over all runs.
     pub open_segments: usize,
     /// Number of open segments that are set aside until the operator runs `resume`.
     pub set_aside: usize,
@@ -140,8 +140,8 @@ pub async fn overview(
     }))
 }
 
-/// Returns a snapshot of a migration. If the backfill is done and the context may write, moves the
-/// migration to `tailing` first.
+/// Returns a context with a snapshot of a migration. If the backfill is done and the context may
+/// write, first moves the migration to the phase `tailing`.
 async fn snapshot(context: &Context, name: &str) -> Result<Option<Context>> {
     let found = match context.snapshot(name).await {
         Err(failure) if is_of_missing_table(&failure) => return Ok(None),
@@ -157,7 +157,7 @@ async fn snapshot(context: &Context, name: &str) -> Result<Option<Context>> {
     context.snapshot(name).await.map(Some)
 }
 
-/// Returns the name of a kind in a plan file.
+/// Returns a migration kind as plan files spell it.
 fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Restructure => "restructure",
@@ -167,8 +167,7 @@ fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// Returns some source items of each table of a plan, each with the items that the plan makes of
-/// it.
+/// Returns at most `of_table` source items of each table of a plan, each with its target items.
 ///
 /// # Errors
 /// When the plan no longer fits its tables, or a table cannot be read.
@@ -176,17 +175,18 @@ pub async fn samples(context: &Context, plan: &Plan, of_table: u64) -> Result<Ve
     samples::samples(context, plan, of_table).await
 }
 
-/// A reader of the streams of one migration. It keeps its position, so it reads each record once.
+/// A reader of the streams of one migration. The reader stores its positions in the streams, so it
+/// reads each record once.
 pub struct StreamReader(Watcher);
 
 impl StreamReader {
-    /// Returns a reader for the store of this context.
+    /// Returns a reader of streams in the store of `context`.
     #[must_use]
     pub fn new(context: &Context) -> Self {
         Self(Watcher::with_limit(look_limit(&context.endpoint, None)))
     }
 
-    /// Reads the streams up to their current end, for at most some seconds.
+    /// Reads all records that the streams have now, within the default time limit of a pass.
     ///
     /// # Errors
     /// When there is no such migration, it has no plan, or the control table cannot be read.
@@ -225,7 +225,7 @@ pub async fn differences(context: &Context, name: &str, limit: Duration) -> Resu
     Ok(differences::differences(&found))
 }
 
-/// Returns the items of a table as readers see them, without tombstones and marks.
+/// Returns the items of a table without tombstones and marks, as applications read them.
 ///
 /// # Errors
 /// When the table cannot be read.

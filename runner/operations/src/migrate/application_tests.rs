@@ -30,8 +30,8 @@ fn cases() -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Returns an item whose key attributes have the strings `texts`, with the attributes of a test
-/// case if there are any.
+/// Returns an item whose key attributes have the strings `texts`, with the optional `attributes` of
+/// a test case.
 fn with_keys(keys: &[&str], texts: [&str; 2], attributes: &Value) -> Item {
     let attributes = if attributes.is_null() { json!({}) } else { attributes.clone() };
     let mut item: Item = to_sdk_item(&item_from_str(&attributes.to_string()).unwrap());
@@ -137,7 +137,8 @@ async fn an_old_route_is_not_used_while_reads_of_it_fail_or_are_slow() {
         async move {
             match read {
                 1 | 2 => proxy::refusal(400, "ResourceNotFoundException"),
-                // The response arrives so late that its route is already out of date.
+                // The response arrives so late that the route in the response is already out of
+                // date.
                 3 => {
                     tokio::time::sleep(Duration::from_millis(800)).await;
                     let answer = json!({ "Item": sides("source", "source") });

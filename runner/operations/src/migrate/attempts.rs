@@ -1,5 +1,5 @@
-//! Limits retries of writes that had no effect, because another process changed the entry or
-//! DynamoDB throttled the request.
+//! Limits retries of writes that had no effect, because another process changed the control-table
+//! entry or DynamoDB throttled the request.
 //!
 //! [`contention`] defines the number of attempts and the pauses.
 //!
@@ -20,7 +20,8 @@ pub(crate) enum WriteResult {
     Throttled(String),
 }
 
-/// Waits before the next attempt, after an attempt without effect. `what` describes the entry.
+/// Waits before the next attempt, after an attempt without effect. `what` describes the entry in
+/// the error message.
 ///
 /// # Errors
 /// When the number of attempts reaches its limit.

@@ -1,4 +1,4 @@
-//! The context of every verb of `weir migrate`: the store, the control table, and the output.
+//! The context of every subcommand of `weir migrate`: the store, the control table, and the output.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use client::endpoint;
 use client::output::Output;
 use client::retries::Absence;
 
-/// Interval between checks while a verb waits.
+/// Interval between checks of the condition for which a subcommand waits.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// Interval at which a waiting verb reports progress.
+/// Interval at which a waiting subcommand reports progress.
 pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
-/// Timeout after which a request to the store is retried. It is short, because writers may be
-/// blocked during the request.
+/// Timeout after which a request to the store is retried. The timeout is short, because writers may
+/// be blocked during the request.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// The context of a verb.
+/// The context of a subcommand.
 pub struct Context {
     pub(crate) endpoint: String,
     pub(crate) control: Control,
@@ -28,7 +28,8 @@ pub struct Context {
     /// The limit that ends retries if the store is unreachable for too long.
     pub(crate) absence: Absence,
     pub(crate) hooks: Hooks,
-    /// True if the verb writes nothing, not even the progress that a status normally records.
+    /// True if the subcommand writes nothing, not even the progress that `weir migrate status`
+    /// normally records.
     pub(crate) is_read_only: bool,
     /// The time at which the snapshot was taken; `None` if this is not a snapshot.
     known_now: Option<i64>,
@@ -44,16 +45,16 @@ impl Context {
         Self { endpoint, control, output, absence, hooks, is_read_only: false, known_now: None }
     }
 
-    /// Returns the same context, restricted to reads. Without this restriction, a status moves a
-    /// migration to `tailing` when its backfill is done. It also records the time up to which
-    /// changes have been copied back.
+    /// Returns the same context, restricted to reads. Without this restriction, a request for the
+    /// status moves a migration to the phase `tailing` when its backfill is done, and records the
+    /// time up to which changes have been copied back.
     #[must_use]
     pub fn read_only(self) -> Self {
         Self { is_read_only: true, ..self }
     }
 
-    /// Returns a read-only context with a snapshot of the migration's entries, the entries shared
-    /// by all migrations, and the time. They are read once, together.
+    /// Returns a read-only context with a snapshot, which is read once: the migration's entries,
+    /// the entries shared by all migrations, and the time.
     ///
     /// # Errors
     /// When the control table cannot be read.
@@ -93,7 +94,7 @@ impl Context {
         let state = self.control.get(name, State::NAME).await?;
         state.ok_or_else(|| {
             Failure::Fatal(format!(
-                "unknown migration `{name}`; `weir migrate list` lists all; if `weir migrate start` was just run, repeat this command in a few seconds"
+                "unknown migration `{name}`; run `weir migrate list` to list all migrations; if you have just run `weir migrate start`, repeat this command in a few seconds"
             ))
         })
     }
@@ -111,8 +112,8 @@ impl Context {
     /// Changes the phase of a migration, in its state and its journal.
     ///
     /// # Errors
-    /// When the state is not the one that the move and `guard` expect, or the table cannot be read
-    /// or written.
+    /// When the state is not the one that `it` and `guard` require, or the control table cannot be
+    /// read or written.
     pub(crate) async fn make(&self, name: &str, guard: Guard<'_>, it: &Move) -> Result<State> {
         self.control.make(name, guard, it, self.now().await).await
     }
@@ -123,7 +124,7 @@ impl Context {
         let Some(PlanEntry { plan: json, .. }) = entry else {
             self.state(name).await?;
             return Err(Failure::Fatal(format!(
-                "migration `{name}` has no plan yet; `weir migrate start` writes it within seconds: repeat this command, or rerun `start` if it has exited"
+                "migration `{name}` has no plan yet; repeat this command when `weir migrate start` has written the plan, which takes a few seconds; if `weir migrate start` has exited, run it again"
             )));
         };
         let plan = serde_json::from_str(&json)

@@ -1,9 +1,9 @@
 //! Reads and writes the control table for the command line.
 //!
 //! Every change has the condition that the entry's revision is unchanged. A transaction that
-//! changes a migration's phase or route, or makes it active or inactive, also checks the
-//! migration's state. Therefore two commands cannot both change the phase, and a slow command
-//! cannot override a later command. The crate `control` defines the entries.
+//! changes a migration's phase or route, or makes a migration active or inactive, also checks the
+//! migration's state. If two commands change the phase concurrently, the transaction of the slower
+//! command fails. The crate `control` defines the entries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -39,34 +39,34 @@ pub(crate) struct Control {
 /// The entries of a partition, by name.
 type Entries = BTreeMap<String, HashMap<String, Sdk>>;
 
-/// Additional conditions of a phase change, besides the phases in which it is allowed.
+/// The conditions of a phase change, in addition to the phases in which the change is allowed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Guard<'g> {
     /// The required holder of the migration's claim, if any.
     pub(crate) holder: Option<&'g str>,
-    /// The required number of the migration's last run of tasks, if any.
+    /// The required number (`run`) of the migration's last run of tasks, if any.
     pub(crate) run: Option<u64>,
 }
 
 impl<'g> Guard<'g> {
-    /// Requires that this holder still claims the migration.
+    /// Returns the condition that `holder` still claims the migration.
     pub(crate) fn held(holder: &'g str) -> Self {
         Self { holder: Some(holder), run: None }
     }
 
-    /// Requires that this run is still the migration's last run.
+    /// Returns the condition that `run` is still the migration's last run.
     pub(crate) fn of_run(run: u64) -> Self {
         Self { holder: None, run: Some(run) }
     }
 }
 
 impl Control {
-    /// Returns the control table of this name.
+    /// Returns the control table named `table`.
     pub(crate) fn new(client: Client, table: String) -> Self {
         Self { client, table, known: Arc::default() }
     }
 
-    /// Returns the same table with the current entries of these partitions cached. Reading a
+    /// Returns the same table with the current entries of two partitions cached. Reading a
     /// partition takes one request for each megabyte.
     pub(crate) async fn with_partitions(&self, partitions: [&str; 2]) -> Result<Self> {
         let [one, other] = partitions;
@@ -75,7 +75,7 @@ impl Control {
         Ok(Self { known: Arc::new(known), ..self.clone() })
     }
 
-    /// Reads an entry, strongly consistent.
+    /// Reads an entry with a strongly consistent read.
     pub(crate) async fn get<E: Entry>(&self, partition: &str, name: &str) -> Result<Option<E>> {
         if let Some(entries) = self.known.get(partition) {
             return entries.get(name).cloned().map(decoded).transpose();
@@ -101,8 +101,8 @@ impl Control {
         Ok(route.filter(|route| route.is_of(migration)))
     }
 
-    /// Returns the name of a migration's route. Without a plan, it is the migration's name, because
-    /// only a plan can set another name.
+    /// Returns the name of a migration's route. Without a plan, the route has the migration's name,
+    /// because only a plan can set another name.
     async fn route_name(&self, migration: &str) -> Result<String> {
         let entry: Option<PlanEntry> = self.get(migration, PlanEntry::NAME).await?;
         let plan = entry.and_then(|entry| serde_json::from_str::<Plan>(&entry.plan).ok());
@@ -180,8 +180,8 @@ impl Control {
     }
 
     /// Writes an entry with the next revision, on the condition that the stored revision is
-    /// unchanged. Returns true if the entry was written. Retries if a transaction conflicts or
-    /// DynamoDB throttles.
+    /// unchanged. Returns true if the entry was written. Retries if the write conflicts with a
+    /// transaction or DynamoDB throttles the request.
     pub(crate) async fn replace<E: Revised>(&self, entry: E) -> Result<bool> {
         let (revision, what) = (entry.revision(), what(&entry));
         let request = self.client.put_item().table_name(&self.table);
@@ -209,8 +209,8 @@ impl Control {
     }
 
     /// Applies `change` to an entry, or to `absent` if there is no entry, and writes the result.
-    /// Retries if another process changes the entry at the same time. `change` returns `false` if
-    /// nothing has to be written.
+    /// Retries if another process changes the entry at the same time. `change` returns true if the
+    /// entry has to be written.
     pub(crate) async fn change<E: Revised>(
         &self,
         absent: E,
@@ -229,13 +229,13 @@ impl Control {
         }
     }
 
-    /// Returns the entry with the key of `absent`, or `absent` itself.
+    /// Returns the stored entry with the key of `absent`; `absent` if there is none.
     async fn found<E: Entry>(&self, absent: &E) -> Result<E> {
         let found = self.get(&absent.partition(), &absent.name()).await?;
         Ok(found.unwrap_or_else(|| absent.clone()))
     }
 
-    /// Changes an entry in one transaction with a check of the migration's state.
+    /// Changes an entry. The same transaction checks the migration's state.
     ///
     /// # Errors
     /// When the state is not the expected one, or the table cannot be read or written.
@@ -269,8 +269,7 @@ impl Control {
         Ok(state)
     }
 
-    /// Adds new entries if the migration's state is the expected one. Adds either all of them or
-    /// none.
+    /// Adds new entries, all or none, if the migration's state is the expected one.
     ///
     /// # Errors
     /// When the state is not the expected one, or the table cannot be read or written.
@@ -288,7 +287,7 @@ impl Control {
         self.transact(&self.table, items).await
     }
 
-    /// Returns the put of an entry, on the condition that the entry's revision is unchanged.
+    /// Returns a `Put` of an entry, on the condition that the entry's stored revision is unchanged.
     fn put_of<E: Revised>(&self, entry: &E) -> Result<TransactWriteItem> {
         let revision = entry.revision().saturating_sub(1);
         let put = Put::builder().table_name(&self.table).set_item(Some(encoded(entry)?));
@@ -304,8 +303,8 @@ impl Control {
         Ok(TransactWriteItem::builder().put(put).build())
     }
 
-    /// Puts an item of another table in one transaction with a check of the migration's state.
-    /// Returns false if another writer changed the item.
+    /// Puts an item into a table other than the control table. The same transaction checks the
+    /// migration's state. Returns false if another writer changed the item.
     ///
     /// # Errors
     /// When the state is not the expected one, or a table cannot be read or written.
@@ -329,7 +328,7 @@ impl Control {
         }
     }
 
-    /// Returns a condition check, for a transaction, that a migration's state is unchanged.
+    /// Returns a `ConditionCheck` that a migration's state is unchanged.
     fn unmoved(&self, state: &State) -> Result<TransactWriteItem> {
         let check = ConditionCheck::builder().table_name(&self.table);
         let check = check.key(PARTITION_KEY, s(&state.partition())).key(SORT_KEY, s(&state.name()));
@@ -345,7 +344,7 @@ impl Control {
         Ok(TransactWriteItem::builder().condition_check(check).build())
     }
 
-    /// Writes all items or none, in one transaction. Errors contain the name `table`.
+    /// Writes all items or none, in one transaction. Error messages name `table`.
     async fn transact(&self, table: &str, items: Vec<TransactWriteItem>) -> Result<WriteResult> {
         let request = self.client.transact_write_items().set_transact_items(Some(items));
         let Err(error) = request.send().await else { return Ok(WriteResult::Done) };
@@ -379,7 +378,7 @@ impl Control {
         })
     }
 
-    /// Makes functions apply the changes of a migration; `None` makes them stop.
+    /// Makes functions apply the changes of a migration, or with `None`, makes them stop.
     pub(crate) async fn set_active(
         &self,
         migration: &str,
@@ -398,7 +397,8 @@ impl Control {
     }
 
     /// Changes the phase of a migration: writes the state and a journal line in one transaction. If
-    /// the migration ends, the same transaction makes it inactive. `now` is the store's time.
+    /// the change ends the migration, the same transaction makes the migration inactive. `now` is
+    /// the store's time.
     ///
     /// # Errors
     /// When the state is not the expected one, or the table cannot be read or written.
@@ -414,9 +414,9 @@ impl Control {
         self.make_with(migration, guard, it, now, is_end.then_some(leave)).await
     }
 
-    /// Changes the phase and the entry of active migrations in one transaction. `active` changes
-    /// the entry and returns true if it changed anything. An error of `active` prevents the phase
-    /// change.
+    /// Changes the phase and the entry of active migrations in one transaction. The function
+    /// `active` changes that entry and returns true if it did so. An error of `active` prevents the
+    /// phase change.
     ///
     /// # Errors
     /// The errors of [`Control::make`] and of `active`.
@@ -434,7 +434,7 @@ impl Control {
         loop {
             let mut state = self.state(migration).await?;
             if tried.as_ref() == Some(&state) {
-                // An earlier attempt, whose response was lost, has written the state.
+                // An earlier attempt has written the state, but its response was lost.
                 return Ok(state);
             }
             checked(expect, &state)?;
@@ -488,7 +488,7 @@ impl Control {
         broken.map(|()| state)
     }
 
-    /// Opens, redirects or closes the route of a migration. Does nothing if another migration has
+    /// Opens, redirects or closes the route of a migration. Has no effect if another migration has
     /// taken over the route. Returns the route's epoch, which grows with each change.
     pub(crate) async fn set_route(
         &self,
@@ -509,8 +509,8 @@ impl Control {
         Ok(route.await?.revision)
     }
 
-    /// Takes a route for the migration of a plan and opens it to the sources, if the stored route
-    /// still equals `seen`. Returns true if the route was taken.
+    /// Assigns a route to the migration of a plan and opens the route to the sources, if the stored
+    /// route still equals `seen`. Returns true if the route was assigned.
     ///
     /// # Errors
     /// When the state is not the expected one, or the table cannot be read or written.
@@ -532,10 +532,10 @@ impl Control {
     }
 }
 
-/// Checks that a state is the expected one.
+/// Checks that `state` meets the expectation `expect`.
 ///
 /// # Errors
-/// When the state is not the expected one. The message describes the difference.
+/// When it does not. The message describes the difference.
 pub(crate) fn checked(expect: Expect<'_>, state: &State) -> Result<()> {
     expect.check(state).map_err(|broken| of_broken(&state.migration, &broken))
 }
@@ -560,8 +560,9 @@ fn decoded<E: Entry>(item: HashMap<String, Sdk>) -> Result<E> {
         value.cloned().unwrap_or_default()
     };
     let what = format!("`{}` of `{}`", key(SORT_KEY), key(PARTITION_KEY));
-    serde_dynamo::from_item(item)
-        .map_err(|error| Failure::Fatal(format!("{what} is damaged in the control table: {error}")))
+    serde_dynamo::from_item(item).map_err(|error| {
+        Failure::Fatal(format!("cannot decode the entry {what} in the control table: {error}"))
+    })
 }
 
 fn s(text: &str) -> Sdk {

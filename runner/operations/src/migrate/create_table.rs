@@ -1,4 +1,4 @@
-//! Creates the control table if no template has created it.
+//! Creates the control table if no CloudFormation template has created it.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use crate::migrate::failure::{Result, fatal, of_request};
 use client::aws_host;
 use client::sdk_error::is_not_found;
 
-/// Timeout for a new control table to become active. On AWS this takes some seconds.
+/// Timeout for a new control table to become active. On AWS, activation takes several seconds.
 const MADE_LIMIT: Duration = Duration::from_secs(120);
 const MADE_LOOK: Duration = Duration::from_millis(500);
 
 impl Control {
-    /// Returns why a missing control table is not created automatically; `None` if it exists or may
-    /// be created. On AWS, functions read only the control table of their stack, so a table that is
-    /// created because of a typing error would cost money and have no effect.
+    /// Returns why a missing control table is not created automatically; `None` if the table exists
+    /// or may be created. On AWS, functions read only the control table of their stack. A table
+    /// that is created because of a typing error would cost money and have no effect.
     pub(crate) async fn missing(
         &self,
         endpoint: &str,

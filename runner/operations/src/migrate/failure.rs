@@ -10,8 +10,8 @@ use client::sdk_error::is_not_found;
 /// The error message if the control table does not exist.
 const NOT_STARTED: &str = "no migration was started in this store";
 
-/// Returns the failure of a request; `doing` is the beginning of its message, such as "cannot read
-/// the control table".
+/// Returns the failure of a request; `doing` is the beginning of the error message, such as "cannot
+/// read the control table".
 pub(crate) fn of_request<E>(doing: &str, error: &SdkError<E>) -> Failure
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -36,7 +36,9 @@ pub(crate) fn of_broken(name: &str, broken: &UnexpectedState) -> Failure {
             format!("another command moved `{name}` to {}; nothing was changed", phase.as_str())
         }
         UnexpectedState::OtherHolder => {
-            format!("another command has claimed this step of `{name}` and will finish it")
+            format!(
+                "another command is already carrying out this operation on `{name}` and will finish it"
+            )
         }
         UnexpectedState::LaterRun => {
             format!("a later comparison of `{name}` has started; only its result counts")

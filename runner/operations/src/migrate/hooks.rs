@@ -2,8 +2,8 @@
 //! `abort`.
 //!
 //! Like git's hooks, these programs are files in a folder, which the operator names on the command
-//! line. Hooks never come from the control table, because everyone who may write the table could
-//! then run programs on this machine.
+//! line. The control table never contains hooks, because then everyone who may write the table
+//! could run programs on this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -54,10 +54,11 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// Checks the hooks folder before the verb does anything.
+    /// Checks the hooks folder and returns its hooks. The caller does this before any other step.
     ///
     /// # Errors
-    /// When the folder cannot be read, or has a file with a similar name that is not a hook.
+    /// When the folder cannot be read, or a file whose name begins like a hook's name is not a hook
+    /// or not executable.
     pub(crate) fn open(arguments: &HookArguments) -> Result<Self> {
         let limit = Duration::from_secs(arguments.seconds);
         let Some(folder) = &arguments.folder else { return Ok(Self { folder: None, limit }) };
@@ -69,7 +70,7 @@ impl Hooks {
         Ok(Self { folder: Some(folder.clone()), limit })
     }
 
-    /// Returns the program of a hook, if there is one.
+    /// Returns the path of a hook's program, if the folder has one.
     pub(crate) fn program(&self, hook: &str) -> Option<PathBuf> {
         let program = self.folder.as_ref()?.join(hook);
         program.exists().then_some(program)
@@ -92,7 +93,7 @@ fn check(path: &Path, name: &str) -> Result<()> {
     if !NAMES.contains(&name) {
         let meant = similar(name, NAMES);
         let help = meant.map_or_else(
-            || format!("hooks are {}", NAMES.join(", ")),
+            || format!("the hooks are {}", NAMES.join(", ")),
             |meant| format!("did you mean `{meant}`?"),
         );
         return Err(fatal!("`{}` is not a hook; {help}", path.display()));
@@ -113,7 +114,7 @@ fn is_program(path: &Path) -> bool {
 }
 
 /// Runs a program without a shell, with `input` on its standard input. The program's output goes to
-/// standard error, because standard output is for the results of the verb.
+/// standard error, because standard output is for the results of the subcommand.
 async fn run_program(program: &Path, hook: &str, input: &str, limit: Duration) -> Result<()> {
     let failed = |what: String| fatal!("the hook `{hook}` {what}");
     let mut command = Command::new(program);
@@ -194,7 +195,8 @@ mod tests {
         assert!(made.success());
         let script = format!("#!/bin/sh\nread line < '{}'\n", pipe.display());
         let hook = folder.path().join("hook");
-        // Another process writes the file, because of the open file that `folder` describes.
+        // Another process writes the file, so that this process never has it open for writing (see
+        // `folder`).
         let write = format!("cat > '{0}' && chmod +x '{0}'", hook.display());
         let mut shell = std::process::Command::new("/bin/sh");
         let mut shell = shell.args(["-c", &write]).stdin(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! Interfaces to workers that run in this process. A verb starts, watches and stops them.
+//! Interfaces to workers that run in this process. A subcommand starts, watches and stops them.
 //!
 //! The implementation is in the program `weir`, because it uses the local Lambda runtime, on which
 //! this crate does not depend.
@@ -24,7 +24,7 @@ pub struct WorkerOptions<'o> {
     pub workers: usize,
     /// The folder for checkpoints, logs and quarantined records.
     pub directory: &'o Path,
-    /// The folder of the function's package.
+    /// The folder of the Rust package of the function `migration`.
     pub package_folder: PathBuf,
     /// Timeout of an invocation.
     pub timeout: Duration,
@@ -63,7 +63,7 @@ pub trait StartWorkers: Sync {
     /// Starts workers that read the streams of the control table and of the tables of a plan.
     ///
     /// # Errors
-    /// When the function cannot be built, or a table has no stream.
+    /// When the function `migration` cannot be built, or a table has no stream.
     async fn start(&self, options: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>>;
 }
 
@@ -73,13 +73,13 @@ pub trait LocalWorkers: Send + Sync {
     /// Returns why the stream of a table is no longer read; `None` while all streams are read.
     fn problem(&self) -> Option<Problem>;
 
-    /// Returns a shard of the control table whose records were trimmed before they were read. The
-    /// table still has all tasks, so the caller has to write each open task again to make a new
-    /// record.
+    /// Returns a shard of the control table's stream whose records were trimmed before they were
+    /// read. The table still has all tasks. The caller has to write each open task again, so that
+    /// the stream has a new record of the task.
     fn trimmed_tasks(&self) -> Option<ShardId>;
 
-    /// Resumes a shard that [`Self::trimmed_tasks`] returned, at its oldest record. Has no effect
-    /// on a shard that has already resumed.
+    /// Resumes the read of a shard that [`Self::trimmed_tasks`] returned, at the oldest record of
+    /// the shard. Has no effect if the read has already resumed.
     fn resume_after_trim(&self, shard: &ShardId);
 
     /// Stops the workers. Returns when the invocations in flight have ended and their checkpoints

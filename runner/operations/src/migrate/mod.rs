@@ -1,7 +1,7 @@
 //! `weir migrate`: restructures tables while clients write to them, and loses no write.
 //!
 //! The function `migration` copies and transforms items, on Lambda or with `--local-workers`. The
-//! verbs control it through the control table. Every verb is idempotent.
+//! subcommands control the function through the control table. Every subcommand is idempotent.
 
 mod adjust;
 pub mod api;
@@ -71,7 +71,7 @@ enum MigrateVerb {
     Plan {
         /// The plan file
         file: PathBuf,
-        /// Number of items of each table to try
+        /// Number of items to sample from each table
         #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
         samples: u64,
         #[arg(long, value_name = "FILE", help = prices::option_help())]
@@ -150,8 +150,8 @@ enum MigrateVerb {
     Revert(revert::RevertArguments),
     /// Finish after the cut-over: no revert is possible afterwards; removes marks from the targets
     Complete(complete::CompleteArguments),
-    /// Abort before the cut-over: sources stay unchanged, and you can delete the targets; changes
-    /// made in place or by a purge are not undone
+    /// Abort before the cut-over: sources stay unchanged, and you can delete the targets; in-place
+    /// changes and removals by a purge are not undone
     #[command(
         after_help = "Exit codes: 0 done, 1 failed, 3 done, but the hook `after-abort` failed, 4 refused"
     )]
@@ -183,10 +183,10 @@ enum MigrateVerb {
     },
 }
 
-/// Runs the verb; `workers` starts the workers of `--local-workers`.
+/// Runs the subcommand; `workers` starts the workers of `--local-workers`.
 ///
 /// # Errors
-/// When the verb fails; the message is for the operator.
+/// When the subcommand fails; the message is for the operator.
 pub async fn run(
     arguments: MigrateArguments,
     output: Output,
@@ -198,7 +198,8 @@ pub async fn run(
     let Some(limit) = arguments.verb.limit(&endpoint) else {
         return carry_out(&context, arguments.verb, workers).await;
     };
-    // Requests without a response are retried until shortly after the command's time limit.
+    // Requests without a response are retried until `ANSWER_LIMIT` after the command's time
+    // limit.
     context.absence.bound(limit.saturating_add(ANSWER_LIMIT));
     match carry_out(&context, arguments.verb, workers).await {
         Err(problem) if context.absence.is_silent() && !matches!(problem, Failure::Refused(_)) => {
@@ -210,7 +211,7 @@ pub async fn run(
 }
 
 impl MigrateVerb {
-    /// Returns the time limit of the verb, if it has one.
+    /// Returns the time limit of the subcommand, if it has one.
     fn limit(&self, endpoint: &str) -> Option<Duration> {
         let seconds = match self {
             Self::Status { look, .. } => return Some(stream_lag::look_limit(endpoint, *look)),

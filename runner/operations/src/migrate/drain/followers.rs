@@ -1,9 +1,9 @@
 //! Checks that functions or workers (followers) read the streams of the targets. A later revert
-//! needs the followers, because a stream keeps records for only a day.
+//! requires followers, because a stream keeps records for only a day.
 //!
-//! When a follower is invoked for a table, it writes a note with the time into the control table. A
-//! stream without records invokes no function. If a note is old, this module therefore writes a
-//! probe record to an item that the migration wrote, and waits for a new note.
+//! When a follower is invoked for a table, it writes a heartbeat (an entry with the time) into the
+//! control table. A stream without records invokes no function. If a heartbeat is old, this module
+//! therefore updates an item that the migration wrote, as a probe, and waits for a new heartbeat.
 
 use std::time::{Duration, Instant};
 
@@ -25,29 +25,29 @@ use client::output::say;
 use client::sdk_error::{error_text, is_condition_failed};
 use client::server_date;
 
-/// Seconds for which a note counts as current: the interval of notes, plus 5 for the rounding and
-/// the differences of clocks.
+/// Seconds for which a heartbeat counts as current: the interval between heartbeats, plus 5 for
+/// rounding and clock skew.
 const FRESH_SECONDS: i64 = NOTED_EVERY_SECONDS.cast_signed() + 5;
-/// Maximum number of pages of a target table that are read to find an item for the probe. A few
-/// pages suffice, because nearly every item is suitable.
+/// Maximum number of pages of a target table that are read to find an item for the probe. Ten pages
+/// suffice, because nearly every item is suitable.
 const PAGES_MAX: usize = 10;
-/// Number of items in each of these pages.
+/// Number of items in each page that is read to find an item for the probe.
 const PAGE_ITEMS: i32 = 100;
-/// Minimum wait for a note. Writers are not blocked during the wait, and an idle function takes
-/// seconds to start.
+/// Minimum wait for a heartbeat, because an idle function takes seconds to start. Writers are not
+/// blocked during the wait.
 const WAIT_LEAST: Duration = Duration::from_secs(10);
-/// Time after which the wait is reported. A running follower normally writes its note earlier.
+/// Time after which the wait is reported. A running follower normally writes its heartbeat earlier.
 const SAID_AFTER: Duration = Duration::from_secs(3);
 
-/// Returns true if a follower of a table's stream has written a note since `second` (seconds since
-/// 1970), with a tolerance for different clocks.
+/// Returns true if a follower of a table's stream has written a heartbeat since `second` (seconds
+/// since 1970), with a tolerance for clock skew.
 async fn is_noted(context: &Context, table: &str, second: i64) -> Result<bool> {
     let noted = noted_at(context, table).await?;
     Ok(noted.is_some_and(|at| at.saturating_add(FRESH_SECONDS) >= second))
 }
 
-/// Returns true if a follower of a table's stream has a current note; false also if the note cannot
-/// be read.
+/// Returns true if a follower of a table's stream has a current heartbeat; false also if the
+/// heartbeat cannot be read.
 pub(crate) async fn is_noted_now(context: &Context, table: &str) -> bool {
     match server_date::seconds(&context.control.client).await {
         Some(now) => is_fresh(context, table, now).await.unwrap_or(false),
@@ -55,14 +55,14 @@ pub(crate) async fn is_noted_now(context: &Context, table: &str) -> bool {
     }
 }
 
-/// Returns true if a note is current. A note from the future does not count: it was written before
-/// the clock was set back.
+/// Returns true if the heartbeat of a table is current. A heartbeat from the future does not count,
+/// because it was written before the clock was set back.
 async fn is_fresh(context: &Context, table: &str, now: i64) -> Result<bool> {
     let noted = noted_at(context, table).await?;
     Ok(noted.is_some_and(|at| at.abs_diff(now) <= FRESH_SECONDS.unsigned_abs()))
 }
 
-/// Returns the time of the last note about a table, in seconds since 1970; `None` without a note.
+/// Returns the time of the last heartbeat of a table, in seconds since 1970; `None` without one.
 async fn noted_at(context: &Context, table: &str) -> Result<Option<i64>> {
     let name = FollowedTable::name_of(table);
     let note: Option<FollowedTable> = context.control.get(SHARED, &name).await?;
@@ -70,8 +70,8 @@ async fn noted_at(context: &Context, table: &str) -> Result<Option<i64>> {
 }
 
 /// Checks before a cut-over that functions read the streams of the targets, if the plan allows a
-/// revert. Returns false and reports the streams without followers. If the state is unknown,
-/// reports that and returns true.
+/// revert. Returns false and reports the streams if some have no follower. If that cannot be
+/// determined, reports this and returns true.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -107,12 +107,12 @@ async fn are_seen_within(
     if unseen.is_empty() {
         return Ok(true);
     }
-    // Functions of older versions write no notes, even if they read the stream. A note about the
-    // control table shows that the running function writes notes.
+    // Functions of older versions write no heartbeats, even if they read the stream. A heartbeat
+    // of the control table shows that the running function writes heartbeats.
     let tells = is_noted(context, &context.control.table, state.since).await?;
     let (Some(now), true) = (now, tells) else {
         say(&format!(
-            "cannot check that a function reads {}, which a revert needs: the running functions do not report which streams they read",
+            "cannot check that a function reads {} (required for a revert): the running functions do not report which streams they read",
             streams(&unseen)
         ));
         return Ok(true);
@@ -131,18 +131,20 @@ async fn ask<'t>(context: &Context, plan: &Plan, tables: &[&'t str]) -> Vec<&'t 
                 asked.push(*table);
                 continue;
             }
-            Ok(false) => "the table has no item of this migration to probe".to_owned(),
+            Ok(false) => {
+                "the table has no item of this migration that can serve as a probe".to_owned()
+            }
             Err(failure) => failure.to_string(),
         };
         say(&format!(
-            "cannot check that a function reads {}, which a revert needs: {why}",
+            "cannot check that a function reads {} (required for a revert): {why}",
             streams(&[table])
         ));
     }
     asked
 }
 
-/// Waits for a note about each table, written since `second`; reports a timeout.
+/// Waits for a heartbeat of each table, written since `second`; reports a timeout.
 async fn answered(
     context: &Context,
     plan: &Plan,
@@ -154,7 +156,7 @@ async fn answered(
     loop {
         let mut unseen = Vec::new();
         for table in asked {
-            // A failed read is repeated, because the total time is limited.
+            // A failed read is repeated. The time limit of this function also bounds these retries.
             if !is_noted(context, table, second).await.unwrap_or(false) {
                 unseen.push(table);
             }
@@ -164,7 +166,7 @@ async fn answered(
         }
         if begun.elapsed() >= limit {
             say(&format!(
-                "no function read {} within {} s, so writes to the targets would not be copied back, and `weir migrate revert {name}` would fail. Run `weir migrate work {name}`, or add an event of each stream to the function `migration`. If the function is of an older version, which does not report the streams that it reads, use `weir migrate cutover {name} --without-followers`. Nothing was changed: readers and writers use the sources",
+                "no function read {} within {} s, so writes to the targets would not be copied back, and `weir migrate revert {name}` would fail. Run `weir migrate work {name}`, or add an event of each stream to the function `migration`. If the version of the function does not report the streams that it reads, use `weir migrate cutover {name} --without-followers`. Nothing was changed: readers and writers use the sources",
                 streams(&unseen),
                 limit.as_secs()
             ));
@@ -172,7 +174,7 @@ async fn answered(
         }
         if !is_told && begun.elapsed() > SAID_AFTER {
             say(&format!(
-                "waiting for a function to read {}, which a revert needs",
+                "waiting for a function to read {} (required for a revert)",
                 streams(&unseen)
             ));
             is_told = true;
@@ -189,9 +191,9 @@ fn streams(tables: &[&str]) -> String {
     format!("{what} {}", names.join(", "))
 }
 
-/// Writes a probe record to an item that was made from one of the sources. One update adds an
-/// attribute that transforms and comparisons ignore; a second update removes it. Returns false if
-/// there is no suitable item.
+/// Probes a target table with two updates of an item that the migration wrote from one of the
+/// sources. The first update adds an attribute that transforms and comparisons ignore; the second
+/// update removes the attribute. Returns false if there is no suitable item.
 ///
 /// # Errors
 /// When the table cannot be read or written.
@@ -202,7 +204,8 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
     let set = name(update()).update_expression("SET #touch = :touch");
     let set = set.condition_expression("attribute_exists(#mark)");
     let set = set.expression_attribute_names("#mark", MARK);
-    // The removal also runs if the first update fails, because its response may have been lost.
+    // The attribute is removed even if the first update fails, because this update may have
+    // succeeded although its response was lost.
     let set = sent(table, set).await;
     let mut attempts = Attempts::first();
     loop {
@@ -211,7 +214,7 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
             Ok(()) => return set.map(|()| true),
             Err(why) if !attempts.after(NotApplied::Throttled).await => {
                 return Err(fatal!(
-                    "{why}; the item may keep the attribute `{TOUCH}`, which you can remove"
+                    "{why}; if an item of `{table}` still has the attribute `{TOUCH}`, remove that attribute"
                 ));
             }
             Err(_) => {}
@@ -219,8 +222,9 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
     }
 }
 
-/// Sends one of the two updates. If a client has changed the item since it was read, the update
-/// fails its condition. This is no error, because the client's change makes a record too.
+/// Sends one of the two updates of a probe. If a client has changed the item since it was read, the
+/// update fails its condition. This is no error, because the client's change adds a stream record
+/// too.
 async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<()> {
     let update = update.expression_attribute_values(":touch", Sdk::S(TOUCH_OF_CUTOVER.to_owned()));
     match update.send().await {
@@ -230,8 +234,8 @@ async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<()> {
     }
 }
 
-/// Returns true if an item was made from an item of one of these tables. Other migrations may write
-/// into the same target.
+/// Returns true if the mark of a target item names one of the source tables. Other migrations may
+/// write into the same target.
 fn is_made_of(item: &Item, sources: &[&str]) -> bool {
     let mark = item.get(MARK).and_then(AttributeValue::as_map);
     let from = mark.and_then(|mark| mark.get(MARK_FROM)).and_then(AttributeValue::as_str);
@@ -239,7 +243,7 @@ fn is_made_of(item: &Item, sources: &[&str]) -> bool {
     from.is_some_and(|from| sources.contains(&from.table.as_str()))
 }
 
-/// Returns the key of an item that was made from one of the sources; `None` if the first
+/// Returns the key of an item that the migration wrote from one of the sources; `None` if the first
 /// `PAGES_MAX` pages have no such item.
 async fn written(client: &Client, table: &str, sources: &[&str]) -> Result<Option<Item>> {
     let schema = tables::schema(client, table).await?;
@@ -279,7 +283,7 @@ mod tests {
     use client::output::Output;
     use testing::proxy;
 
-    /// Writes a current note about a table, with the time of the store's responses.
+    /// Writes a current heartbeat of a table, with the time of the store's responses.
     async fn note(served: &Served, table: &str) {
         let control = &served.context.control;
         let now = server_date::seconds(&control.client).await.unwrap();
@@ -299,7 +303,7 @@ mod tests {
         put.item(MARK, made_of("cats")).send().await.unwrap();
     }
 
-    /// Returns the mark of an item that was made from an item of a table.
+    /// Returns the mark of a target item whose source item is in `table`.
     fn made_of(table: &str) -> Sdk {
         Sdk::M([("from".to_owned(), Sdk::S(format!(r#"{table}|{{"p":{{"S":"k"}}}}"#)))].into())
     }
@@ -321,7 +325,7 @@ mod tests {
         let for_good = plan();
         let seen = are_seen_within(context, &for_good, &state, Duration::ZERO);
         assert_eq!(seen.await, Ok(true), "the plan has no `inverse`");
-        // The probe leaves the item unchanged.
+        // After the probe, the item is the same as before.
         let key = served
             .context
             .control
@@ -331,8 +335,8 @@ mod tests {
             .key("p", Sdk::S("k".to_owned()));
         let item = key.send().await.unwrap().item.unwrap();
         assert!(item.len() == 2 && item.contains_key(MARK), "{item:?}");
-        // The probe does not touch items without a mark or with the mark of another migration, so
-        // the result is unknown.
+        // The probe does not update items without a mark or with the mark of another migration, so
+        // it is unknown whether a function reads the stream.
         for mark in [None, Some(made_of("dogs"))] {
             let put = served.context.control.client.put_item().table_name("pets");
             let put = mark

@@ -1,9 +1,9 @@
 //! Replays records that the event source mapping no longer delivers, for example because it
 //! discarded them.
 //!
-//! A target that equals its source does not prove that a lost record was applied, because an older
-//! record may still be in flight. Merging effects is commutative and idempotent, so any process
-//! may replay a record late.
+//! Even if a target equals its source, a lost record must be replayed, because an older record may
+//! still be in flight and change the target. Merging effects is commutative and idempotent, so any
+//! process may replay a record late.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::Put;
@@ -17,8 +17,8 @@ use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::tables;
 use client::attribute::{to_sdk_item, to_sdk_value};
 
-/// Seconds after which a record counts as lost. A working mapping applies records much earlier. If
-/// a mapping is only slow, the replay does no harm.
+/// Seconds after which a record counts as lost. An event source mapping that works applies records
+/// much earlier. If a mapping is only slow, the replay does no harm.
 pub(crate) const LOST_SECONDS: i64 = 60;
 /// Maximum attempts to write a target that other writers change at the same time.
 const ATTEMPTS_MAX: u32 = 20;
@@ -42,7 +42,7 @@ pub(crate) async fn say_again(
         let known = match stands.as_ref().map(|item| (item, Registers::from_item(item))) {
             None => Registers::default(),
             Some((_, Ok(known))) => known,
-            // In the reverse direction, no effect has been applied yet to an item without a mark.
+            // In the reverse direction, an item without a mark has no applied effect yet.
             Some((item, Err(_))) if target.adopts && !item.contains_key(MARK) => match there {
                 Some(there) => adopted(&control.client, (migration, there), target, item).await?,
                 None => Registers::default(),
@@ -68,8 +68,8 @@ pub(crate) async fn say_again(
     ))
 }
 
-/// Returns the initial registers for an item without a mark, in the reverse direction. They are
-/// derived from the existing items from which the item was made.
+/// Returns the initial registers for an item without a mark, in the reverse direction. The
+/// registers are derived from the existing items that `inverse` converts into this item.
 async fn adopted(
     client: &Client,
     (migration, there): (&Migration, &Migration),
@@ -88,8 +88,8 @@ async fn adopted(
     Ok(said_by_all(known))
 }
 
-/// Adds a note about a tombstone to the control table before the tombstone is written, as the
-/// function `migration` does.
+/// Records a tombstone in the control table before the tombstone is written, as the function
+/// `migration` does.
 async fn note(control: &Control, target: &Target, key: &Item, joined: &Registers) -> Result<()> {
     let Some(stamp) = joined.iter().map(|(_, register)| &register.stamp).max() else {
         return Ok(());
@@ -98,7 +98,7 @@ async fn note(control: &Control, target: &Target, key: &Item, joined: &Registers
     control.put(&Tombstone::new(&target.migration, &target.table, &key, stamp)).await
 }
 
-/// Returns the put of an item, on the condition that the stored item still equals `found`.
+/// Returns a `Put` of an item, on the condition that the stored item still equals `found`.
 fn put(table: &str, partition: &str, item: &Item, found: Option<&Item>) -> Result<Put> {
     let request = Put::builder().table_name(table).set_item(Some(to_sdk_item(item)));
     let request = match found.and_then(|item| item.get(MARK)) {

@@ -1,4 +1,5 @@
-//! Reads the streams to prove that every write to one side is applied to the other side.
+//! Reads the streams to prove that every write to the sources is applied to the targets, or in the
+//! reverse direction, every write to the targets to the sources.
 
 pub(crate) mod catch_up;
 pub(crate) mod followers;

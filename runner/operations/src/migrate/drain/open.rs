@@ -1,5 +1,5 @@
-//! Creates the drain proof of a migration's streams in one direction, and decides how long it waits
-//! for late records.
+//! Creates the drain proof of a migration's streams in one direction, and decides how long the
+//! proof waits for late records.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::migrate::plan::compile::compile;
 use crate::migrate::start::record_time;
 use client::endpoint;
 
-/// The requirement that items of the targets can be converted back into source items.
+/// States whether items of the targets must be convertible back into source items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InverseUse {
     /// The items must be convertible: the plan has an `inverse` that may be used later.
@@ -43,8 +43,8 @@ pub(crate) async fn drain(
     Ok(drain.with_times_behind(behind))
 }
 
-/// Returns how long after the last write a stream may still show new records. In a local store, a
-/// record exists when its write is acknowledged; in DynamoDB it appears later.
+/// Returns how long after the last write a stream may still deliver new records. In a local store,
+/// a record exists when its write is acknowledged; in DynamoDB, the record appears later.
 pub(crate) async fn settle_time(context: &Context, plan: &Plan) -> Duration {
     match endpoint::ask_clock(&context.endpoint).await {
         Some(_) => Duration::ZERO,

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::Client;
 use client::keys;
 use client::server_date;
 
-/// Number of consecutive empty pages in one pass after which a shard counts as read to its end.
+/// Number of consecutive empty pages in one pass after which a shard counts as completely read.
 /// Writers are blocked during the last pass, so they add no record.
 const EMPTY_PAGES: u32 = 3;
 /// Number of empty pages on AWS, summed over all passes. A page covers a section of the shard and
@@ -24,16 +24,17 @@ const PAUSE_ON_AWS: Duration = Duration::from_millis(200);
 /// Seconds by which the clocks of machines that make records may differ, including the rounding to
 /// whole seconds. A backfill waits nearly as long after its fence.
 pub(crate) const CLOCKS_SECONDS: i64 = 6;
-/// Timeout of reading the store's time. If the time is unknown, only empty pages count.
+/// Timeout of reading the store's time. If the time is unknown, only empty pages prove the end of a
+/// shard.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// The rule that decides when a pass has read a shard to its end.
+/// The rule that decides when a pass has read all records of a shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShardEnd {
     empty_pages_in_all: u32,
     pause: Duration,
-    /// The second (since 1970) from which on a record proves that all records from before the pass
-    /// were read.
+    /// A second since 1970. A record of this second or later proves that all records from before
+    /// the pass were read.
     enough: Option<i64>,
 }
 
@@ -54,14 +55,15 @@ impl ShardEnd {
         Self { empty_pages_in_all: EMPTY_PAGES_ON_AWS, pause: PAUSE_ON_AWS, enough: None }
     }
 
-    /// Returns the pause after an empty page; `None` if no further page is needed.
+    /// Returns the pause before the next page of a shard; `None` if there is no pause, which is the
+    /// case after a page with records, at the end of a shard, and on a local store.
     pub(crate) fn pause(self, empty: u32, empty_in_all: u32) -> Option<Duration> {
         let goes_on = empty > 0 && !self.is_reached(empty, empty_in_all);
         Some(self.pause).filter(|pause| goes_on && !pause.is_zero())
     }
 
     /// Returns true if there were enough empty pages. `empty` counts the consecutive empty pages of
-    /// this pass, `empty_in_all` those of all passes since the last record.
+    /// this pass, `empty_in_all` the empty pages of all passes since the last record.
     pub(crate) fn is_reached(self, empty: u32, empty_in_all: u32) -> bool {
         empty >= EMPTY_PAGES && empty_in_all >= self.empty_pages_in_all
     }
@@ -88,7 +90,7 @@ mod tests {
             (3, 3, true, false),
             (49, 49, true, false),
             (50, 50, true, true),
-            // Earlier passes already had enough empty pages.
+            // Earlier passes have returned enough empty pages.
             (3, 53, true, true),
         ] {
             assert_eq!(local.is_reached(empty, in_all), of_local, "{empty} {in_all}");

@@ -29,8 +29,8 @@ const RETENTION_SECONDS: i64 = 24 * 3600;
 /// no function reads the stream.
 pub(crate) const FOLLOWED_SECONDS_MAX: i64 = 10;
 const FOLLOWED_MAX: Duration = Duration::from_secs(10);
-/// Default time limit of a pass over the streams, in seconds. Facts that are unknown after this
-/// time are not reported.
+/// Default time limit of a pass over the streams, in seconds. Facts that the pass has not found out
+/// by then are not reported.
 const LOOK_SECONDS: u64 = 10;
 /// Default time limit of a pass on AWS, in seconds. Each shard takes about ten seconds because of
 /// pauses, and not all shards are read concurrently.
@@ -39,7 +39,7 @@ const LOOK_SECONDS_ON_AWS: u64 = 30;
 /// Minimum time for which changes are watched before a report that none is being applied.
 const IDLE_SEEN: Duration = Duration::from_secs(3);
 
-/// Returns the time limit of a pass in seconds: the limit that the operator gave, else the default
+/// Returns the time limit of a pass in seconds: `said`, the operator's value, or else the default
 /// for this kind of endpoint.
 pub(crate) fn look_seconds(said: Option<u64>, on_aws: bool) -> u64 {
     said.unwrap_or(if on_aws { LOOK_SECONDS_ON_AWS } else { LOOK_SECONDS })
@@ -50,11 +50,11 @@ pub(crate) fn look_limit(endpoint: &str, said: Option<u64>) -> Duration {
     Duration::from_secs(look_seconds(said, keys::are_own(endpoint)))
 }
 
-/// A reader of a migration's streams, which keeps its positions between passes.
+/// A reader of a migration's streams, which stores its stream positions between passes.
 pub(crate) struct Watcher {
     limit: Duration,
-    /// The direction of the streams that were read, and the second of the comparison. Refused items
-    /// count if they were written after this second.
+    /// The direction of the streams that were read, and the second of the last comparison. Refused
+    /// items are reported if they were written after this second.
     followed: Option<(Direction, i64)>,
     drain: Option<Drain>,
     applied: Applied,
@@ -63,10 +63,10 @@ pub(crate) struct Watcher {
 /// The result of a pass over the streams.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Streams {
-    /// The facts as JSON; null if the migration reads no stream in its current phase, or the pass
-    /// failed.
+    /// The facts about the streams as JSON; null if the migration reads no stream in its current
+    /// phase, or the pass failed.
     pub(crate) told: Value,
-    /// The time limit in seconds, if the streams were not read to their end within it.
+    /// The time limit in seconds, if the streams could not be read completely within the limit.
     pub(crate) unread_seconds: Option<u64>,
     /// The reason why the streams cannot be read; `None` if they can.
     pub(crate) problem: Option<String>,
@@ -94,7 +94,8 @@ impl Applied {
         }
     }
 
-    /// Returns true if changes are being applied; `None` if they were not watched for long enough.
+    /// Returns true if changes are being applied; `None` if none was seen as applied, but changes
+    /// were watched for less than `IDLE_SEEN`.
     pub(crate) fn is_followed(&self, now: Instant) -> Option<bool> {
         let (_, since) = self.seen?;
         let idle = now.saturating_duration_since(since);
@@ -111,8 +112,8 @@ impl Applied {
     }
 }
 
-/// Returns the direction in which a migration reads streams in this phase, and the selection of
-/// records; `None` if it reads no stream.
+/// Returns the direction in which a migration reads streams in its phase, and the selection of
+/// records; `None` if the migration reads no stream.
 fn followed(state: &State, plan: &Plan) -> Option<(Direction, RecordSelection)> {
     let forward = || {
         let compared = state.verified_at().max(state.since);
@@ -132,7 +133,7 @@ fn followed(state: &State, plan: &Plan) -> Option<(Direction, RecordSelection)> 
 }
 
 impl Watcher {
-    /// Returns a watcher with this time limit for a pass.
+    /// Returns a watcher with the time limit `limit` for a pass.
     pub(crate) fn with_limit(limit: Duration) -> Self {
         Self { limit, followed: None, drain: None, applied: Applied::default() }
     }
@@ -151,8 +152,8 @@ impl Watcher {
         now: i64,
     ) -> Streams {
         let Some((direction, counted)) = followed(state, plan) else { return Streams::default() };
-        // Refused items count since the last comparison. In the reverse direction, a comparison
-        // does not change the start of the proof, so the proof continues and reads no record again.
+        // Items that were refused after the last comparison are reported. In the reverse direction,
+        // a comparison does not change the start of the proof, so no record is read again.
         let compared = if direction == Direction::Forward { counted.compared } else { 0 };
         if self.followed != Some((direction, compared)) {
             (self.followed, self.drain) = (Some((direction, compared)), None);
@@ -207,9 +208,9 @@ impl Watcher {
         Streams { told: describe(&looked, now, is_followed, idle_seconds), ..Streams::default() }
     }
 
-    /// Reads the streams. If changes have waited long, watches them until it is clear whether
-    /// changes are being applied. Returns the last complete result, and true if the last pass was
-    /// complete.
+    /// Reads the streams. If changes have waited longer than a function normally needs, repeats the
+    /// read until it is known whether changes are being applied. Returns the last complete result,
+    /// and true if the last pass was complete.
     async fn looked(&mut self, proof: &mut Drain, now: i64) -> Result<(Option<DrainPass>, bool)> {
         let begun = Instant::now();
         let mut known = None;
@@ -231,8 +232,8 @@ impl Watcher {
     }
 }
 
-/// Returns true if the plan certainly does not fit the current tables; false also if the tables
-/// cannot be described.
+/// Returns true if the plan does not fit its tables; false if the plan fits, or the tables cannot
+/// be described.
 async fn is_unfit(context: &Context, plan: &Plan, direction: Direction) -> bool {
     let found = tables::describe(&context.control.client, plan).await;
     found.is_ok_and(|found| Migration::compile(plan, direction, &tables::schemas(&found)).is_err())

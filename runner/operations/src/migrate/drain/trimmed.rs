@@ -1,7 +1,7 @@
 //! Advice for the operator after a stream has trimmed unread records: commands that are allowed in
 //! the migration's phase.
 //!
-//! The event source mapping detects the gap; this module only formats the advice.
+//! The event source mapping detects the lost records; this module only formats the advice.
 
 use rules::migration::Phase;
 use rules::migration::plan::Plan;
@@ -21,13 +21,19 @@ pub(crate) fn after_loss(name: &str, plan: Option<&Plan>, phase: Phase) -> Strin
             format!("{work}, then `weir migrate complete {name}` compares once more")
         }
         Phase::CutOver if has_way_back => {
-            format!("{work}, then `weir migrate verify {name} --repair` repairs the rest")
+            format!(
+                "{work}, then `weir migrate verify {name} --repair` repairs the remaining differences"
+            )
         }
-        Phase::Turning => format!("{work}, then `weir migrate cutover {name}` resumes"),
+        Phase::Turning => {
+            format!("{work}, then `weir migrate cutover {name}` resumes the cut-over")
+        }
         Phase::Reverting | Phase::Returning => {
-            format!("{work}, then `weir migrate revert {name}` resumes")
+            format!("{work}, then `weir migrate revert {name}` resumes the revert")
         }
-        Phase::Completing => format!("{work}, then `weir migrate complete {name}` resumes"),
+        Phase::Completing => {
+            format!("{work}, then `weir migrate complete {name}` resumes the completion")
+        }
         Phase::CutOver | Phase::Reverted | Phase::Completed | Phase::Aborted => work,
         Phase::None
         | Phase::Preparing

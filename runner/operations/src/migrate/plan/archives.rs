@@ -2,8 +2,8 @@
 //! purge would fail only at its end, because `complete` erases archives after the items are
 //! removed.
 //!
-//! For tables on AWS this module checks nothing, because the operator sends the erasure event to
-//! the function.
+//! For tables on AWS this module checks nothing, because there the operator sends the erasure event
+//! to the function archive-maintenance.
 
 use client::aws_host::is_on_aws;
 use client::failure::Result;
@@ -12,8 +12,8 @@ use rules::migration::plan::Plan;
 
 use crate::archive::maintenance::FUNCTION;
 
-/// Returns a message for each table of a purge whose archive cannot be erased from the current
-/// folder.
+/// Returns a message for each table of a purge whose archive `complete` could not erase if the
+/// operator ran it in the current folder.
 pub(crate) fn unreachable(plan: &Plan, endpoint: &str) -> Vec<String> {
     let tables = plan.from.iter().filter(|source| source.archive);
     if is_on_aws(endpoint) {
@@ -24,13 +24,13 @@ pub(crate) fn unreachable(plan: &Plan, endpoint: &str) -> Vec<String> {
     };
     let line = |table: &str| {
         format!(
-            "`archive: true` of `{table}`: {problem}; `complete` erases the archive through the function archive-maintenance, so run all commands in the folder of the `weir up` that archives `{table}`, or remove `archive: true` if the table has no archive"
+            "`archive: true` of `{table}`: {problem}; `complete` erases the archive through the function archive-maintenance, so run all commands of this migration in the folder of the `weir up` that archives `{table}`; if the table has no archive, remove `archive: true`"
         )
     };
     tables.map(|source| line(&source.table)).collect()
 }
 
-/// Checks that a running `weir up` has the function archive-maintenance.
+/// Checks that a running `weir up` runs the function archive-maintenance.
 fn check(running: &Running) -> Result<()> {
     running.function(FUNCTION).map(drop)
 }

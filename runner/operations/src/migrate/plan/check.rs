@@ -7,9 +7,9 @@ use crate::migrate::context::Context;
 use crate::migrate::failure::Failure;
 use crate::migrate::plan::tables;
 
-/// The errors of a plan's check.
+/// The errors that a check of a plan found.
 pub(crate) enum PlanErrors {
-    /// Errors in the plan, each with its place in the plan.
+    /// Errors in the plan, each with its position in the plan.
     Plan(Vec<PlanError>),
     /// An error outside of the plan.
     Other(Failure),
@@ -64,7 +64,8 @@ fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
 async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanError> {
     let is_missing = |error: &PlanError| error.reason.starts_with("there is no table");
     if errors.iter().any(is_missing) {
-        // If the tables cannot be listed, the errors are shown without these names.
+        // If the tables cannot be listed, the errors are shown without the names of existing
+        // tables.
         let names = tables::names(&context.control.client).await.unwrap_or_default();
         for error in errors.iter_mut().filter(|error| is_missing(error) && !names.is_empty()) {
             error.reason.push_str(&format!("; existing tables are {}", names.join(", ")));

@@ -1,9 +1,9 @@
 //! Estimates the cost of a migration from samples: the capacity units of each phase.
 //!
-//! The estimate models the requests of the function `migration`: the items that it reads and
-//! writes, with their marks, and the changes of each index by each write. Source of the rules:
-//! DynamoDB developer guide, "DynamoDB provisioned capacity mode", "Using global secondary
-//! indexes", "Best practices for using sort keys".
+//! The estimate models the requests of the function `migration`: the items that the function reads
+//! and writes, with their marks, and the index entries that each write changes. Source of the
+//! pricing rules: DynamoDB developer guide, "DynamoDB provisioned capacity mode", "Using global
+//! secondary indexes", "Best practices for using sort keys".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,7 +96,7 @@ impl Phase {
         }
     }
 
-    /// Returns the phase as JSON for the report.
+    /// Returns the phase's units as JSON for the report.
     fn json(&self, name: &str, per: Option<&str>) -> Value {
         let round = |units: f64| match per {
             None => units.ceil(),
@@ -174,7 +174,7 @@ struct Table<'b> {
     /// The number of the table's items that one sample represents.
     times: f64,
     before: Extent,
-    /// The table's items after the migration, if the table is changed in place.
+    /// The table's items after the migration, if the migration changes them in place.
     after: Extent,
     /// The items of each target table, with their marks.
     targets: BTreeMap<String, Extent>,
@@ -211,8 +211,9 @@ impl<'b> Table<'b> {
             let Some(marked) = self.marked(item, target, made) else { continue };
             let place = (target.table.as_str(), self.facts(&target.table));
             cost.backfill.write(place, (None, Some(&marked)), times);
-            // A change replaces the stamp in the mark by a stamp of the same length, so the size of
-            // the item stays the same. An index that contains the mark changes too.
+            // A change of the source replaces the stamp in the mark by a stamp of the same length,
+            // so the size of the target item stays the same. An index that contains the mark
+            // changes too.
             cost.live.write(place, (Some(&marked), Some(&changed(&marked))), 1.0);
             cost.completion.write(place, (Some(&marked), Some(made)), times);
             cost.comparison.reads += read_units(&marked) * times;
@@ -272,7 +273,8 @@ impl<'b> Table<'b> {
     }
 }
 
-/// Returns a target item with a changed mark. The mark matters, because an index may contain it.
+/// Returns a target item with a changed mark. The change matters for the cost, because an index may
+/// contain the mark.
 fn changed(marked: &Item) -> Item {
     let mut changed = marked.clone();
     if let Some(model::AttributeValue::M(mark)) = changed.get_mut(rules::migration::MARK) {

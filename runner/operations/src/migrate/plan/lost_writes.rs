@@ -1,5 +1,5 @@
-//! Tries updates of single attributes on sample items, to find updates that a change in place would
-//! lose.
+//! Simulates updates of single attributes on sampled items, to find updates that an in-place change
+//! would lose.
 
 use model::Item;
 use rules::migration::Migration;
@@ -34,7 +34,7 @@ pub(crate) async fn of_plan(
     Ok(lost)
 }
 
-/// Describes the updates of these items that a change in place loses.
+/// Describes the updates of the given items that an in-place change loses.
 pub(crate) fn tried(
     migration: &Migration,
     inverse: Option<&Migration>,

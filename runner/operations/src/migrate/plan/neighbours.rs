@@ -2,9 +2,10 @@
 //!
 //! Several migrations may read the same table, and may write the same table if their keys differ.
 //! Three cases conflict. First, two migrations move the same items into the same table: the end of
-//! one migration removes marks that the other needs, because a mark names the source item and not
-//! the migration. Second, two migrations change the items of a table in place: each could undo the
-//! other's changes forever. Third, a purge of a target would remove items that a migration copies.
+//! one migration removes marks that the second still requires, because a mark names the source item
+//! and not the migration. Second, two migrations change the items of a table in place: each could
+//! undo the changes of the other migration forever. Third, a purge of a target would remove items
+//! that a migration copies.
 //!
 //! To detect conflicts, the control table has a single entry of active migrations. For each
 //! migration, from its first write to its last, the entry has the pairs of tables between which
@@ -38,7 +39,7 @@ pub(crate) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<
     }
     names.remove(&plan.migration);
     for name in names {
-        // A migration that is just starting has written its pairs of tables, but not its plan yet.
+        // A migration that is just starting may have written its pairs of tables, but not its plan.
         let Ok((other, _)) = context.plan(&name).await else { continue };
         if let Some(table) = purged_target(&other, plan).filter(|_| !ended.contains(&name)) {
             return Ok(Some(format!(
@@ -59,12 +60,13 @@ pub(crate) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<
 /// Adds a plan's pairs of tables to the active migrations. Returns true if the pairs are new.
 ///
 /// # Errors
-/// When another migration conflicts; the message names it.
+/// When another migration conflicts with the plan; the message names that migration.
 pub(crate) fn enter(active: &mut Active, plan: &Plan) -> Result<bool> {
     if let Some(why) = refused_by(active, plan) {
         return Err(Failure::Refused(why));
     }
-    // A different plan with the same name is refused later, before it moves any item.
+    // A different plan with the same migration name is refused later, before the migration moves
+    // any item.
     let is_noted = active.moves.contains_key(&plan.migration);
     if !is_noted {
         active.moves.insert(plan.migration.clone(), moves(plan));
@@ -101,8 +103,8 @@ fn purged_target(purge: &Plan, plan: &Plan) -> Option<String> {
     targets.find(|table| purge.from.iter().any(|source| source.table == **table)).cloned()
 }
 
-/// Returns the pairs of tables between which a plan moves items. A change in place has a pair of
-/// the same table twice. Purges have none: two purges never undo each other's changes.
+/// Returns the pairs of tables between which a plan moves items. An in-place change has pairs of
+/// the same table. A purge has no pair, because two purges never undo each other's changes.
 fn moves(plan: &Plan) -> BTreeSet<String> {
     let way = |source: &str, target: &str| format!("{source}{INTO}{target}");
     let sources = plan.from.iter();
@@ -136,7 +138,8 @@ mod tests {
         for (kind, moves, expected) in [
             (Kind::Restructure, &[("orders", "details"), ("orders", "shop")][..], Some("shop")),
             (Kind::Split, &[("orders", "lines")], Some("lines")),
-            // A purge of a source is applied to the target like any other delete.
+            // Functions apply the removals of a purge of a source to the target like any other
+            // deletes.
             (Kind::Restructure, &[("shop", "details")], None),
             (Kind::InPlace, &[("shop", "shop")], None),
             (Kind::Purge, &[("shop", "shop")], None),

@@ -18,13 +18,13 @@ use crate::migrate::plan::indexes;
 use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use client::sdk_error::{error_text, is_not_found};
 
-/// Maximum number of consecutive responses without any requested item. After them, the read fails
-/// because the table is throttled.
+/// Maximum number of consecutive responses without any requested item. With one more, the read
+/// fails, because DynamoDB throttles the table.
 const THROTTLED_MAX: u32 = 8;
-/// Pause after the first response without an item; each further pause is twice as long.
+/// Pause after the first response without an item; each later pause is longer by the same time.
 const THROTTLED_PAUSE: Duration = Duration::from_millis(50);
 
-/// Number of tables that are described concurrently. AWS allows ten requests of this kind per
+/// Number of tables that are described concurrently. AWS allows ten `DescribeTable` requests per
 /// second.
 const DESCRIBED_AT_ONCE: usize = 5;
 
@@ -35,10 +35,11 @@ const NAMED_MAX: i32 = 20;
 #[derive(Clone, Debug)]
 pub(crate) struct TableFacts {
     pub(crate) schema: KeySchema,
-    /// Number of items as `DescribeTable` returns it, which on AWS may be some hours old.
+    /// Number of items as `DescribeTable` returns it; on AWS, the number may be up to six hours
+    /// old.
     pub(crate) items: u64,
     pub(crate) bytes: u64,
-    /// The stream's view type, if it has one.
+    /// The view type of the table's stream; `None` if the table has no stream.
     pub(crate) stream: Option<String>,
     pub(crate) provisioned_write_units: u64,
     /// The indexes of the table, global and local.
@@ -127,7 +128,7 @@ fn facts(table: &TableDescription) -> Option<TableFacts> {
     })
 }
 
-/// Number of items of each table on which a plan is tried before a start.
+/// Number of items of each table that are sampled to check a plan before a start.
 pub(crate) const TRIED_AT_START: u64 = 100;
 
 /// Returns the first `limit` items of a table, in scan order.
@@ -150,7 +151,7 @@ pub(crate) async fn sample(client: &Client, table: &str, limit: u64) -> Result<V
     Ok(items)
 }
 
-/// Returns every item of a partition, strongly consistent, ordered by sort key.
+/// Returns every item of a partition, ordered by sort key, with strongly consistent reads.
 pub(crate) async fn partition(
     client: &Client,
     table: &str,
@@ -180,7 +181,7 @@ pub(crate) async fn partition(
     }
 }
 
-/// Reads one item, strongly consistent.
+/// Reads one item with a strongly consistent read.
 pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Option<Item>> {
     let request = client.get_item().table_name(table).consistent_read(true);
     let request = request.set_key(Some(to_sdk_item(key)));
@@ -191,7 +192,7 @@ pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Opti
     answer.item.map(from_sdk_item).transpose()
 }
 
-/// Reads items by their keys, strongly consistent. Omits missing items.
+/// Reads items by their keys with strongly consistent reads. Omits missing items.
 pub(crate) async fn get_all(
     client: &Client,
     table: &str,
@@ -219,7 +220,9 @@ pub(crate) async fn get_all(
         let left: Vec<_> = left.flat_map(|(_, keys)| keys.keys).collect();
         without_progress = if left.len() < asked { 0 } else { without_progress + 1 };
         if without_progress > THROTTLED_MAX {
-            return Err(fatal!("`{table}` is throttled: its items cannot be read"));
+            return Err(fatal!(
+                "DynamoDB throttles the reads of `{table}`; run the command again later"
+            ));
         }
         if !left.is_empty() {
             tokio::time::sleep(THROTTLED_PAUSE * without_progress.max(1)).await;

@@ -16,7 +16,7 @@ use client::output::counted;
 /// Maximum number of items of each target that are read.
 const LOOKED_AT: u64 = 100;
 
-/// Returns a message for each target that is not empty. A change in place has no target.
+/// Returns a message for each target that is not empty. An in-place change has no target.
 ///
 /// # Errors
 /// When a table cannot be read.
@@ -38,7 +38,7 @@ pub(crate) async fn occupied(
         let key = item_to_string(&key_of(first, &facts.schema));
         let mark = match first.contains_key(MARK) {
             true => "written by a migration that is not completed",
-            false => "without a mark of a migration",
+            false => "without a migration mark",
         };
         lines.push(format!(
             "target `{table}` has about {}, for example {key}, {mark}; the migration does not overwrite existing items, and `verify` reports them as `occupied`: empty the table first",

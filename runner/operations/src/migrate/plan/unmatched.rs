@@ -21,14 +21,14 @@ pub(crate) fn line(table: &str, tried: usize, unmatched: &Unmatched) -> String {
     let of_absent = |absent: &Absent, what: &str| {
         let hint = match meant(absent) {
             Some(name) => format!("did you mean `{name}`?"),
-            None => format!("names are {}", listed(&absent.known)),
+            None => format!("existing names are {}", listed(&absent.known)),
         };
         format!("`{}`{what} {tried} of `{table}`; {hint}", absent.path)
     };
     match unmatched {
         Unmatched::Read(absent) => of_absent(absent, " is in none of"),
         Unmatched::Key(absent) => {
-            of_absent(absent, ", used in a key, is in none of the items made from")
+            of_absent(absent, ", used in a key, is in none of the target items of")
         }
         Unmatched::Cut(absent) => of_absent(absent, ", the path of a part, is in none of"),
         Unmatched::NothingCut { path, types } => {
@@ -50,8 +50,9 @@ fn listed(names: &BTreeSet<String>) -> String {
     shown.join(", ")
 }
 
-/// Returns true if the name is probably misspelled, rather than the name of a rare attribute: an
-/// existing name is similar, a key uses the name, or a split never cuts at this path.
+/// Returns true if the unmatched name is probably misspelled, rather than the name of a rare
+/// attribute: an existing name is similar, a key uses the name, or the name is a path at which a
+/// split never cuts.
 pub(crate) fn is_slip(unmatched: &Unmatched) -> bool {
     match unmatched {
         Unmatched::Read(absent) => meant(absent).is_some(),

@@ -1,5 +1,5 @@
-//! Places where Weir itself keeps values of items, besides the tables of the purge plan. The
-//! receipt of a purge lists the places that the purge did not clear, and how to clear them.
+//! Places where Weir itself stores values of items, in addition to the tables of the purge plan.
+//! The receipt of a purge lists the places that the purge did not clear, and how to clear them.
 //!
 //! docs/migration-purge.md lists the same places; a test compares both lists.
 
@@ -12,9 +12,9 @@ use crate::migrate::failure::{Failure, Result};
 use client::attribute::from_sdk_item;
 use client::sdk_error::is_not_found;
 
-/// The control table's name in the template, after the prefix.
+/// The control table's name in the CloudFormation template, after the prefix.
 const CONTROL_TABLE: &str = "weir-migrations";
-/// The name of fan-out's job table in the template, after the prefix.
+/// The name of the fan-out jobs table in the CloudFormation template, after the prefix.
 const JOBS_TABLE: &str = "fan-out-jobs";
 
 /// A place where values of items may remain.
@@ -28,28 +28,31 @@ pub(crate) struct Place {
 pub(crate) const PLACES: [Place; 14] = [
     Place {
         name: "histories of `versions`",
-        remove: "name the table of histories in a plan of kind `purge` as well",
+        remove: "also name the table of histories in a plan of kind `purge`",
     },
     Place {
         name: "editions",
-        remove: "publish an edition without these items, then `weir editions prune`",
+        remove: "publish an edition without these items, then run `weir editions prune`",
     },
-    Place { name: "archives of tables without `archive: true`", remove: "`weir archive erase`" },
+    Place {
+        name: "archives of tables without `archive: true`",
+        remove: "run `weir archive erase`",
+    },
     Place {
         name: "objects of the failures bucket (`quarantine/` and failure destinations)",
-        remove: "delete the objects that hold the items, with their earlier versions",
+        remove: "delete the objects that contain the items, and the objects' earlier versions",
     },
     Place {
         name: "messages of queues and topics that are failure destinations",
-        remove: "delete the messages; of `weir up`, the files below `destinations/` of its data folder",
+        remove: "delete the messages; with `weir up`, delete the files below `destinations/` in its data folder",
     },
     Place {
         name: "logs of the functions",
-        remove: "delete the log streams; of `weir up`, the files below `logs/` of its data folder",
+        remove: "delete the log streams; with `weir up`, delete the files below `logs/` in its data folder",
     },
     Place {
         name: "error messages of functions, in `journal/` and `status.json` of `weir up`",
-        remove: "stop `weir up`, then delete them in its data folder",
+        remove: "stop `weir up`, then delete the messages in its data folder",
     },
     Place {
         name: "states of tumbling windows, in `checkpoints/` of `weir up`",
@@ -65,15 +68,15 @@ pub(crate) const PLACES: [Place; 14] = [
     },
     Place {
         name: "plans, receipts, problems, tombstones and samples of migrations in the control table",
-        remove: "delete the entries of ended migrations once their receipts are kept elsewhere",
+        remove: "save the receipts elsewhere, then delete the entries of ended migrations",
     },
     Place {
         name: "log and files of the local store",
-        remove: "nothing to do: later writes replace the log and compact the files; to be certain at once, copy what remains into a new store and delete the data folder",
+        remove: "nothing to do: later writes replace the log and compact the files; to remove the values immediately, copy the remaining items into a new store and delete the data folder",
     },
     Place {
         name: "directories of the local store that were set aside as damaged (`node-N.set-aside-K`)",
-        remove: "delete them in its data folder",
+        remove: "delete the directories in the store's data folder",
     },
     Place {
         name: "streams and point-in-time backups",
@@ -82,8 +85,8 @@ pub(crate) const PLACES: [Place; 14] = [
 ];
 
 /// Returns the places that a purge does not clear, for its receipt. The first place is the table of
-/// fan-out jobs. If this table is unknown or cannot be read, its entry contains the reason. This is
-/// no error, because the purge itself is already proved.
+/// fan-out jobs. If the name of this table is unknown or the table cannot be read, its entry
+/// contains the reason. The function returns no error then, because the purge is already proved.
 pub(crate) async fn told(context: &Context) -> Vec<Value> {
     let mut places = vec![jobs_place(context).await];
     let place = |place: &Place| json!({ "place": place.name, "remove": place.remove });
@@ -91,22 +94,24 @@ pub(crate) async fn told(context: &Context) -> Vec<Value> {
     places
 }
 
-/// Returns the entry of the receipt about jobs of fan-out.
+/// Returns the receipt's entry about fan-out jobs.
 async fn jobs_place(context: &Context) -> Value {
-    let what = "jobs of fan-out of origins that were deleted";
+    let what = "fan-out jobs whose origins were deleted";
     let place = |place: String, found: Value, table: &str| {
         json!({
             "place": place,
             "found": found,
             "remove": format!(
-                "`weir fan-out prune --jobs-table {table}`; else TTL removes each a week after its origin was deleted"
+                "run `weir fan-out prune --jobs-table {table}`; otherwise TTL removes each job a week after its origin was deleted"
             ),
         })
     };
     let unsearched =
         |why: &str| place(what.to_owned(), json!(format!("not searched: {why}")), "TABLE");
     let Some(table) = jobs_table(&context.control.table) else {
-        return unsearched("the control table's name does not give the name of the jobs table");
+        return unsearched(
+            "the name of the jobs table cannot be derived from the control table's name",
+        );
     };
     let of_table = |found: Value| place(format!("{what}, in table `{table}`"), found, &table);
     match jobs_with_values(&context.control.client, &table).await {
@@ -116,7 +121,8 @@ async fn jobs_place(context: &Context) -> Value {
     }
 }
 
-/// Returns the name of the job table that the template creates together with a control table.
+/// Returns the name of the jobs table that the CloudFormation template creates together with a
+/// control table; `None` if the control table's name is not from that template.
 fn jobs_table(control_table: &str) -> Option<String> {
     let prefix = control_table.strip_suffix(CONTROL_TABLE)?;
     Some(format!("{prefix}{JOBS_TABLE}"))
@@ -163,7 +169,7 @@ mod tests {
             assert!(section.contains(&format!("| {name} | {remove} |")), "{name}: {remove}");
         }
         let rows = section.lines().filter(|line| line.starts_with("| ")).count();
-        // The page's table has two more rows: the header, and the jobs of fan-out.
+        // The page's table has two more rows: the header and the fan-out jobs.
         assert_eq!(rows, PLACES.len() + 2);
     }
 
@@ -193,7 +199,7 @@ mod tests {
         let store = TestStore::open().await;
         for (control, why) in [
             ("dev-weir-migrations", "there is no table `dev-fan-out-jobs`"),
-            ("control", "the control table's name does not give"),
+            ("control", "the name of the jobs table cannot be derived"),
         ] {
             let context = Context::new(&store.url, control, Output::Table);
             let told = told(&context).await;

@@ -1,8 +1,8 @@
-//! The verbs that are safe now, each with its exact command and its consequence.
+//! The subcommands that are safe to run now, each with its exact command and its consequence.
 //!
-//! `control::verbs` decides which verbs the phase allows, `next_steps` which verbs would fail in
+//! `control::verbs` decides which subcommands the phase allows, `next_steps` which would fail in
 //! the current state, and `safety` whether a cut-over can succeed. This module only combines these
-//! decisions, and omits verbs that would have no effect.
+//! decisions, and omits subcommands that would have no effect.
 
 use control::State;
 use control::verbs::{Verb, VerbDecision, decide_verb};
@@ -17,24 +17,24 @@ use crate::migrate::report::safety::{Safety, of_cutover};
 use crate::migrate::start::workers;
 use crate::migrate::switch::{complete, cutover, revert};
 
-/// A verb that is safe now.
+/// A subcommand that is safe to run now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Action {
-    /// The verb, such as `pause`.
+    /// The subcommand, such as `pause`.
     pub verb: String,
-    /// The command with its flags.
+    /// The complete command with its flags.
     pub command: String,
-    /// The consequence, in one sentence.
+    /// The consequence of the command, in one sentence.
     pub consequence: String,
 }
 
-/// Returns the verbs that are safe for a migration with this plan, state and status.
+/// Returns the subcommands that are safe for a migration with this plan, state and status.
 pub(crate) fn safe(name: &str, plan: Option<&Plan>, state: &State, status: &Value) -> Vec<Action> {
     let kind = plan.map_or(Kind::Restructure, |plan| plan.kind);
     let standing = Standing { name, kind, plan, state, status };
     let mut actions = standing.adjustments();
     actions.extend(standing.switches());
-    // Other commands that `status` advises, such as a command that starts workers.
+    // Adds the other commands that `status` suggests, such as a command that starts workers.
     for (command, why) in steps(status) {
         if actions.iter().all(|action| action.command != command) {
             let verb = command.split(' ').nth(2).unwrap_or_default().to_owned();
@@ -49,7 +49,7 @@ pub(crate) fn safe(name: &str, plan: Option<&Plan>, state: &State, status: &Valu
     actions
 }
 
-/// The facts on which the verbs depend.
+/// The facts on which the list of safe subcommands depends.
 struct Standing<'s> {
     name: &'s str,
     kind: Kind,
@@ -73,13 +73,13 @@ impl Standing<'_> {
         Action { verb: verb.to_owned(), command, consequence: consequence.into() }
     }
 
-    /// Returns the command that `status` advises for a verb, with its flags.
+    /// Returns the command that `status` suggests for a subcommand, with its flags.
     fn advised(&self, verb: &str) -> Option<String> {
         let is_meant = |command: &&str| command.split(' ').nth(2) == Some(verb);
         steps(self.status).map(|(command, _)| command).find(is_meant).map(str::to_owned)
     }
 
-    /// Returns the verbs that change the backfill.
+    /// Returns the subcommands that control the backfill.
     fn adjustments(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         let is_copying = matches!(self.state.phase, Phase::Preparing | Phase::Copying);
@@ -100,7 +100,7 @@ impl Standing<'_> {
         if self.allows(Verb::Throttle) && workers::keep_rate(self.state) {
             let mut action = self.action(
                 "throttle",
-                "the backfill would read at most this many items per second, over all workers; 0 for no limit",
+                "the backfill would read at most N items per second, over all workers; N = 0 removes the limit",
             );
             action.command.push_str(" --rate N");
             actions.push(action);
@@ -108,7 +108,8 @@ impl Standing<'_> {
         actions
     }
 
-    /// Returns the verbs that compare tables, switch sides, or end the migration.
+    /// Returns the subcommands that compare tables, switch readers and writers, or end the
+    /// migration.
     fn switches(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         let is_readable = !at(self.status, "/stream_problem").is_string();
@@ -118,7 +119,7 @@ impl Standing<'_> {
                     "workers would convert every target item back, and compare the results with the sources"
                 }
                 _ => {
-                    "workers would read every item of both sides, and compare them while clients write"
+                    "workers would read every item of the sources and targets, and compare them while clients write"
                 }
             };
             actions.push(self.action("verify", consequence));
@@ -153,7 +154,7 @@ impl Standing<'_> {
     }
 }
 
-/// Returns the commands that a status advises, each with its reason.
+/// Returns the commands that a status suggests, each with its reason.
 fn steps(status: &Value) -> impl Iterator<Item = (&str, &str)> {
     let steps = at(status, "/next_steps").as_array().into_iter().flatten();
     steps.filter_map(|step| Some((at(step, "/command").as_str()?, at(step, "/why").as_str()?)))

@@ -1,5 +1,5 @@
-//! Reads the progress of a migration's backfill. The first command that finds all segments read
-//! moves the migration to `tailing`.
+//! Reads the progress of a migration's backfill. The first command that finds that all segments are
+//! read moves the migration to the phase `tailing`.
 
 use control::{BACKFILL_RUN, Expect, Move, State};
 use rules::migration::Phase;
@@ -10,7 +10,7 @@ use crate::migrate::failure::Result;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::switch::clear_touches;
 
-/// Returns the backfill's progress, and the state that [`advance`] would write, but writes nothing.
+/// Returns the backfill's progress, and the state that [`advance`] would write. Writes nothing.
 pub(crate) async fn look(context: &Context, name: &str) -> Result<(State, Progress)> {
     let mut state = context.state(name).await?;
     let progress = Progress::of(&context.tasks_of(name, BACKFILL_RUN).await?);
@@ -30,8 +30,8 @@ pub(crate) async fn is_due(context: &Context, name: &str) -> Result<bool> {
     })
 }
 
-/// Returns the backfill's progress, and moves the migration to `tailing` when all segments are
-/// read.
+/// Returns the backfill's progress, and moves the migration to the phase `tailing` if all segments
+/// are read.
 pub(crate) async fn advance(context: &Context, name: &str) -> Result<(State, Progress)> {
     let state = context.state(name).await?;
     let tasks = context.tasks_of(name, BACKFILL_RUN).await?;

@@ -17,7 +17,7 @@ use client::exit::Exit;
 use client::item_key;
 use client::output::show;
 
-/// Returns how a document differs from its current parts; `None` if it is equal.
+/// Returns why a document is not equal to its assembled parts; `None` if it is equal.
 pub(crate) async fn unassembled(
     client: &aws_sdk_dynamodb::Client,
     migration: &Migration,
@@ -40,8 +40,8 @@ pub(crate) async fn unassembled(
     Ok(None)
 }
 
-/// Returns messages, at most `most`, about documents that the function could not assemble and that
-/// still cannot be assembled.
+/// Returns messages, at most `most`, about documents that the function `migration` could not
+/// assemble and that still cannot be assembled.
 pub(crate) async fn refused(
     context: &Context,
     name: &str,
@@ -54,8 +54,9 @@ pub(crate) async fn refused(
         if lines.len() >= most {
             break;
         }
-        let key = item_from_str(&key)
-            .map_err(|error| format!("the key in a problem note is not valid: {error}"))?;
+        let key = item_from_str(&key).map_err(|error| {
+            format!("a problem in the control table has an invalid key: {error}")
+        })?;
         let schema =
             migration.schema(&table).ok_or_else(|| format!("the plan has no table `{table}`"))?;
         let partition =

@@ -15,19 +15,19 @@ pub(crate) struct FailureTolerance {
     /// The time since which every read has failed.
     since: Option<Instant>,
     reported: Option<Failure>,
-    /// True if the value is known to exist, so that a failed read may be retried.
+    /// True if the value is known to exist. Only then may a failed read be retried.
     is_known: bool,
 }
 
 impl FailureTolerance {
-    /// Returns the tolerance for reads of a value that exists. All reads may fail for at most
-    /// `most`.
+    /// Returns the tolerance for reads of a value that exists. Reads are retried until they have
+    /// failed for the time `most` without a success.
     pub(crate) fn new(most: Duration) -> Self {
         Self { most, since: None, reported: None, is_known: true }
     }
 
-    /// Returns the same tolerance, but the first read must succeed, because the value may not
-    /// exist.
+    /// Returns the same tolerance as [`Self::new`], except that the first read must succeed,
+    /// because the value may not exist.
     pub(crate) fn after_first(most: Duration) -> Self {
         Self { is_known: false, ..Self::new(most) }
     }
@@ -36,7 +36,7 @@ impl FailureTolerance {
     /// be retried.
     ///
     /// # Errors
-    /// When reads have failed for too long.
+    /// When reads have failed for longer than the tolerance allows.
     pub(crate) fn seen<T>(&mut self, look: Result<T>) -> Result<Option<T>> {
         let problem = match look {
             Ok(seen) => {
@@ -52,7 +52,7 @@ impl FailureTolerance {
             return Err(problem);
         }
         if self.reported.as_ref() != Some(&problem) {
-            say(&format!("cannot read the status, retrying: {problem}"));
+            say(&format!("cannot read the status of the migration, retrying: {problem}"));
             self.reported = Some(problem);
         }
         Ok(None)

@@ -58,7 +58,8 @@ pub(crate) async fn journal_lines(context: &Context, name: &str) -> Result<Vec<J
     context.control.list(name, JournalLine::PREFIX).await
 }
 
-/// Formats seconds since 1970: as a number for programs, as a time for people; empty if unset.
+/// Formats seconds since 1970: as a number for programs, as a time for people. For people, an unset
+/// time (0) is null.
 fn time(output: Output, seconds: i64) -> Value {
     if output != Output::Table {
         return json!(seconds);

@@ -1,8 +1,8 @@
 //! The next commands for the operator that the migration's state allows.
 //!
-//! `control::verbs` decides which verbs a phase allows. This module omits verbs that would fail in
-//! the current state, for example because of an old comparison, remaining tombstones, or a stream
-//! that no function reads.
+//! `control::verbs` decides which subcommands a phase allows. This module omits subcommands that
+//! would fail in the current state, for example because of an old comparison, remaining tombstones,
+//! or a stream that no function reads.
 
 use control::{COMPARISON_SECONDS, State};
 use rules::migration::Phase;
@@ -11,10 +11,10 @@ use rules::migration::plan::{Kind, Plan};
 use crate::migrate::switch::inverse_check;
 use client::output;
 
-/// Verbs that switch readers and writers to the other side.
+/// Subcommands that switch readers and writers between sources and targets.
 const SWITCHES: [&str; 4] =
     ["cutover", "cutover --no-way-back", "revert", "revert --with-differences"];
-/// Verbs that start a comparison.
+/// Subcommands that start a comparison.
 const COMPARISONS: [&str; 2] = ["verify", "verify --repair"];
 
 /// The facts about a migration on which its next commands depend.
@@ -25,7 +25,7 @@ pub(crate) struct MigrationFacts<'s> {
     pub(crate) plan: Option<&'s Plan>,
     /// True if the backfill is paused.
     pub(crate) is_paused: bool,
-    /// Whether tombstones or marks remain.
+    /// True if tombstones or marks of the migration remain in a table.
     pub(crate) needs_cleaning: bool,
     /// True if the route is closed for writers.
     pub(crate) is_blocked: bool,
@@ -36,22 +36,23 @@ pub(crate) struct MigrationFacts<'s> {
     /// Number of differences that a repair cannot correct: items that cannot be transformed, and
     /// foreign items.
     pub(crate) refused: u64,
-    /// Age in seconds of the proof that the next switch needs; `None` if the proof is recent
-    /// enough. After a proof that is too old, streams may have trimmed records.
+    /// Age in seconds of the proof that the next switch requires; `None` if the proof is recent
+    /// enough. If the proof is too old, streams may have trimmed later records.
     pub(crate) stale_seconds: Option<i64>,
-    /// True if a running comparison has open segments; a switch is refused until they are done.
+    /// True if a running comparison has open segments; a switch is refused until all segments are
+    /// compared.
     pub(crate) is_compared: bool,
     /// True if the result of the last comparison was not recorded; a switch is then refused.
     pub(crate) is_not_noted: bool,
-    /// True if the command that ends a migration in place started the last comparison; the same
-    /// command resumes the comparison.
+    /// True if the last comparison was started by the command that ends an in-place migration.
+    /// The same command resumes the comparison.
     pub(crate) is_of_end: bool,
     /// True if no worker has taken a segment of the backfill.
     pub(crate) is_untaken: bool,
-    /// True if a change has waited so long that probably no function reads its stream.
+    /// True if a change has waited so long that probably no function reads the change's stream.
     pub(crate) is_unfollowed: bool,
-    /// True if a change or a document cannot be applied until the operator corrects it; a switch is
-    /// then refused.
+    /// True if a change or a document cannot be applied until the operator corrects the item or the
+    /// document. A switch is then refused.
     pub(crate) is_hopeless: bool,
     /// Number of differences of the last comparison after the cut-over.
     pub(crate) back_differences: u64,
@@ -82,10 +83,10 @@ impl<'s> MigrationFacts<'s> {
         }
     }
 
-    /// Returns true if the command that switches or ends from this phase would be refused because
+    /// Returns true if the switch or the end of the migration in its phase would be refused because
     /// the last proof is too old.
     pub(crate) fn is_stale(&self) -> bool {
-        // `complete` repeats an old comparison of a purge.
+        // For a purge, an old proof is no obstacle, because `complete` compares again.
         self.stale_seconds.is_some() && self.kind() != Some(Kind::Purge)
     }
 
@@ -93,7 +94,8 @@ impl<'s> MigrationFacts<'s> {
         self.plan.map(|plan| plan.kind)
     }
 
-    /// Returns true if a migration in place may be ended. The command that ends it compares again.
+    /// Returns true if an in-place migration may be ended. The command that ends the migration
+    /// compares again.
     pub(crate) fn may_end_in_place(&self) -> bool {
         matches!(self.phase, Phase::Ready | Phase::CutOver)
             && self.kind().is_some_and(Kind::is_in_place)
@@ -134,10 +136,10 @@ impl<'s> MigrationFacts<'s> {
             steps.insert(0, (self.verb("verify"), why));
         }
         if self.is_of_end && !self.is_hopeless {
-            // `complete` also notifies workers of the comparison, so `resume` is not needed.
+            // `complete` also notifies workers of the comparison, so `resume` is not suggested.
             self.leave_out(&mut steps, &["complete", "resume"]);
             self.leave_out(&mut steps, &COMPARISONS);
-            let why = "resume the comparison that this command began, if no other command does";
+            let why = "resume the last comparison, if no other command is running it";
             steps.insert(0, (self.verb("complete"), why));
         }
         if self.is_unfit {
@@ -150,18 +152,18 @@ impl<'s> MigrationFacts<'s> {
             }
         }
         if self.is_unfollowed {
-            steps.insert(0, (self.verb("work"), "apply the waiting changes"));
+            steps.insert(0, (self.verb("work"), "start workers that apply the waiting changes"));
         }
         steps
     }
 
-    /// Replaces the steps that would fail because an item cannot be applied.
+    /// Replaces the steps that would fail because the change of an item cannot be applied.
     fn note_hopeless(&self, steps: &mut Vec<(String, &'static str)>) {
         let is_in_place = self.kind().is_some_and(Kind::is_in_place);
         match self.phase {
             Phase::Ready => self.leave_out(steps, &["complete"]),
             Phase::CutOver if is_in_place => {
-                // `complete` stays possible, because it needs no comparison in this phase.
+                // `complete` is still possible, because it requires no comparison in this phase.
                 let complete = self.verb("complete");
                 for (_, why) in steps.iter_mut().filter(|(command, _)| *command == complete) {
                     *why = "end the migration, once the named item is corrected";
@@ -181,7 +183,7 @@ impl<'s> MigrationFacts<'s> {
         steps.retain(|(command, _)| !verbs.iter().any(|verb| *command == self.verb(verb)));
     }
 
-    /// Shows the commands.
+    /// Shows the next commands.
     pub(crate) fn show(&self) {
         let steps = self.steps();
         let steps: Vec<_> = steps.iter().map(|(command, why)| (command.as_str(), *why)).collect();
@@ -198,7 +200,7 @@ impl<'s> MigrationFacts<'s> {
             Phase::Preparing | Phase::Copying if self.is_paused => {
                 vec![step("resume", "resume the paused backfill")]
             }
-            // Another `start` would replace the first command, which may still be running.
+            // Another `start` would replace the first `start` command, which may still be running.
             Phase::Preparing if self.is_beginning => {
                 vec![step("wait", "another command started the migration less than a minute ago")]
             }
@@ -228,44 +230,44 @@ impl<'s> MigrationFacts<'s> {
             // `cutover` is refused because of the old proof, but it unblocks writers.
             Phase::CuttingOver if self.is_stale() => vec![
                 step("abort", "abort: the last comparison is too old"),
-                (self.end_of_ready().0, "unblock writers on the sources, to compare again"),
+                (self.end_of_ready().0, "unblock writers on the sources, before a new comparison"),
             ],
             Phase::CuttingOver => vec![
-                (self.end_of_ready().0, "resume, if no other command does"),
-                step("abort", "abort"),
+                (self.end_of_ready().0, "resume the cut-over, if no command runs it"),
+                step("abort", "abort the migration"),
             ],
-            Phase::Turning => vec![step("cutover", "resume, if no other command does")],
+            Phase::Turning => vec![step("cutover", "resume the cut-over, if no command runs it")],
             Phase::CutOver => self.of_cut_over(),
             Phase::Reverting | Phase::Returning => {
-                vec![step("revert", "resume, if no other command does")]
+                vec![step("revert", "resume the revert, if no command runs it")]
             }
             Phase::Aborted if self.is_still_followed => {
-                vec![step("abort", "finish the migration: functions still follow it")]
+                vec![step("abort", "finish the abort: functions still follow the migration")]
             }
             Phase::Reverted if self.is_still_followed => {
-                vec![step("revert", "finish the migration: functions still follow it")]
+                vec![step("revert", "finish the revert: functions still follow the migration")]
             }
             Phase::Completed if self.is_still_followed => {
-                vec![step("complete", "finish the migration: functions still follow it")]
+                vec![step("complete", "finish `complete`: functions still follow the migration")]
             }
             Phase::Reverted if self.needs_cleaning => vec![step(
                 "revert",
-                "remove tombstones and marks from the sources, if no other command does",
+                "remove tombstones and marks from the sources, if no other command is doing so",
             )],
             Phase::Aborted if self.is_blocked => {
                 vec![step("abort", "unblock writers: the abort did not finish")]
             }
             Phase::Aborted if self.needs_cleaning => {
-                vec![step("work", "remove the last marks from the sources, if no workers do")]
+                vec![step("work", "remove the last marks from the sources, if no worker runs")]
             }
-            Phase::Completing => vec![step("complete", "resume, if no other command does")],
+            Phase::Completing => vec![step("complete", "resume `complete`, if no command runs it")],
             Phase::None | Phase::Reverted | Phase::Completed | Phase::Aborted => Vec::new(),
         }
     }
 
     fn end_of_ready(&self) -> (String, &'static str) {
         match self.kind() {
-            Some(Kind::Purge) => (self.verb("complete"), "end with a receipt"),
+            Some(Kind::Purge) => (self.verb("complete"), "end the purge and write its receipt"),
             Some(Kind::Restructure | Kind::Split) if !self.has_way_back() => {
                 (self.verb("cutover --no-way-back"), "switch readers and writers permanently")
             }
@@ -287,8 +289,10 @@ impl<'s> MigrationFacts<'s> {
                     "switch back and lose the differences, if the targets can no longer be used";
                 vec![repair, step("revert --with-differences", why)]
             }
-            (true, false) => vec![step("verify", "compare the items copied back, before a revert")],
-            (false, false) => vec![step("revert", "switch back")],
+            (true, false) => {
+                vec![step("verify", "compare the items copied back; a revert requires it")]
+            }
+            (false, false) => vec![step("revert", "switch readers and writers back")],
         };
         steps.push(step("complete", "end the migration; no revert is possible after this"));
         steps
@@ -299,8 +303,8 @@ impl<'s> MigrationFacts<'s> {
     }
 }
 
-/// Returns the age in seconds of the proof that the next switch needs; `None` if it is recent
-/// enough.
+/// Returns the age in seconds of the proof that the next switch requires; `None` if the proof is
+/// recent enough.
 fn stale_seconds(state: &State, plan: Option<&Plan>, now: i64) -> Option<i64> {
     let age = match state.phase {
         Phase::Tailing | Phase::Ready | Phase::CuttingOver if state.verified.is_some() => {
@@ -321,7 +325,7 @@ pub(crate) mod tests {
     use super::*;
     use control::verbs::{Verb, VerbDecision, decide_verb};
 
-    /// Returns a plan with only the properties on which verbs depend.
+    /// Returns a plan with only the properties on which the next commands depend.
     pub(crate) fn plan(kind: Kind, has_way_back: bool) -> Plan {
         let source =
             Source { table: "pets".into(), items: Vec::new(), split: None, archive: false };
@@ -376,8 +380,8 @@ pub(crate) mod tests {
         assert_eq!(hopeless(of(Phase::CutOver, &in_place)), expected);
         let unfit = MigrationFacts { is_unfit: true, ..of(Phase::Ready, &split) };
         assert_eq!(commands(&unfit), ["weir migrate abort shop"]);
-        // The command that ends a migration resumes its own comparison, but other obstacles still
-        // count.
+        // An unfinished comparison of the command that ends a migration does not block this
+        // command, which resumes the comparison. Other obstacles still block it.
         let ended = |standing| MigrationFacts { is_of_end: true, is_not_noted: true, ..standing };
         let left = ended(of(Phase::Ready, &in_place));
         let complete = ["weir migrate complete shop"];
@@ -412,7 +416,7 @@ pub(crate) mod tests {
         assert_eq!(commands(&half_way), ["weir migrate abort shop"]);
     }
 
-    /// Returns the verb of a command; `None` if every phase allows the verb.
+    /// Returns the subcommand of a command; `None` if every phase allows the subcommand.
     fn verb_of(command: &str) -> Option<Verb> {
         Some(match command.split(' ').nth(2)? {
             "start" => Verb::Start,

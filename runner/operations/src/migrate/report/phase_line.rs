@@ -39,8 +39,7 @@ pub(crate) fn line(kind: Kind, current: Phase, journal: &[JournalLine]) -> Vec<P
     steps.map(|(index, phase)| PhaseStep { phase: phase.as_str(), place: place(index) }).collect()
 }
 
-/// Returns the sequence of phases of a migration: to completion, or to the end of its revert or
-/// abort.
+/// Returns the sequence of phases of a migration up to its end: completed, reverted or aborted.
 fn way(kind: Kind, current: Phase, journal: &[JournalLine]) -> Vec<Phase> {
     let start = [Phase::Preparing, Phase::Copying, Phase::Tailing, Phase::Ready];
     let there = [Phase::CuttingOver, Phase::Turning, Phase::CutOver];

@@ -1,9 +1,9 @@
-//! Problem notes: entries of the control table in which workers report problems to the operator. A
-//! status shows the unsolved problems.
+//! Recorded problems: entries of the control table in which workers report problems to the
+//! operator. A status shows the unsolved problems.
 //!
-//! A comparison without a difference proves that all earlier problems are solved, so their notes
-//! are removed. Notes about documents that could not be assembled stay, because a revert checks
-//! each of these documents again.
+//! A comparison without a difference proves that all earlier problems are solved, so their entries
+//! are removed. Entries about documents that could not be assembled are not removed, because a
+//! revert checks each of these documents again.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +16,16 @@ use rules::migration::plan::Kind;
 use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 
-/// Number of concurrent deletes of notes.
+/// Number of entries that are deleted concurrently.
 const AT_ONCE: usize = 16;
-/// Seconds by which the time of a note may be too early, because it is rounded to seconds and the
-/// clocks of DynamoDB's machines differ.
+/// Seconds by which the time of an entry may be too early, because times are rounded down to
+/// seconds and the clocks of DynamoDB's machines differ.
 const EARLY_SECONDS: i64 = 5;
 
 /// Maximum number of problems that a status describes.
 const PROBLEMS_SHOWN: usize = 5;
 
-/// The problem notes of a migration.
+/// The recorded problems of a migration.
 pub(crate) struct ProblemNotes {
     /// Unsolved problems.
     standing: Vec<Problem>,
@@ -34,11 +34,12 @@ pub(crate) struct ProblemNotes {
 }
 
 impl ProblemNotes {
-    /// Separates a migration's notes into unsolved and solved problems, by the phase. A cut-over, a
-    /// revert, and the end of a change in place are refused while a problem remains. So after a
-    /// revert or the end of a change in place, all problems are solved. After a cut-over, all
-    /// problems from before the cut-over are solved. Other ends do not check for problems.
-    /// `are_whole` is true if every document can be assembled.
+    /// Separates a migration's recorded problems into unsolved and solved problems, by the phase. A
+    /// cut-over, a revert, and the end of an in-place change are refused while a problem remains.
+    /// So after a revert or the end of an in-place change, all problems are solved. After a
+    /// cut-over, all problems from before the cut-over are solved. `abort`, and `complete` of other
+    /// kinds of plans, do not check for problems. `are_whole` is true if every document can be
+    /// assembled.
     pub(crate) fn of(
         notes: Vec<Problem>,
         state: &State,
@@ -48,8 +49,8 @@ impl ProblemNotes {
         let is_in_place = kind.is_some_and(Kind::is_in_place);
         let is_reverted = state.phase == Phase::Reverted;
         let has_gone_through = is_reverted || (state.phase == Phase::Completed && is_in_place);
-        // `back_since` is 0 until the cut-over is committed. It has another meaning for changes in
-        // place.
+        // `back_since` is 0 until the cut-over is committed. For in-place changes, the field has
+        // another meaning, so it is not used.
         let way_back_since = if is_in_place { 0 } else { state.back_since };
         let is_before = |note: &Problem| {
             let at = note.at.and_then(|at| i64::try_from(at).ok());
@@ -98,9 +99,9 @@ fn is_of_document(note: &Problem) -> bool {
     note.kind == ProblemKind::Unassembled
 }
 
-/// Removes a migration's notes that are older than the second `before`, by the clock of DynamoDB's
-/// responses. A note that was written again after this second stays. If the removal of a note
-/// fails, the next comparison removes it.
+/// Removes a migration's recorded problems that are older than the second `before`, by the clock of
+/// DynamoDB's responses. An entry that was written again after this second is not removed. If the
+/// removal of an entry fails, the next comparison removes the entry.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -118,7 +119,7 @@ async fn remove(context: &Context, note: &Problem, before: u64) {
     let request = request
         .key(PARTITION_KEY, Sdk::S(note.partition()))
         .key(SORT_KEY, Sdk::S(note.name()))
-        // A note has no time if the worker could not read the time.
+        // An entry has no time if the worker could not read the time.
         .condition_expression("attribute_not_exists(#at) OR #at < :before")
         .expression_attribute_names("#at", "at")
         .expression_attribute_values(":before", Sdk::N(before.to_string()));

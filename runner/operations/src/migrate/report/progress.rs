@@ -1,11 +1,11 @@
 //! Sums the tasks of a run, and computes how much of a backfill is done.
 //!
-//! Tables differ in size, so progress is measured in items if their number is known, and in
+//! Tables differ in size, so progress is measured in items if the number of items is known, and in
 //! segments otherwise. The remaining time is estimated from the same measure.
 //!
 //! The progress never decreases, for three reasons. The counts of items were taken when the
-//! backfill began. Each segment contributes at most its share of its table's count. A segment that
-//! is read again stays complete.
+//! backfill began. Each segment contributes at most an equal fraction of its table's count. A
+//! segment that is read again still counts as complete.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 pub(crate) struct Progress {
     pub(crate) tasks: usize,
     pub(crate) done: usize,
-    /// Number of segments that were read to their end, even if they are being read again.
+    /// Number of segments that were read completely, including segments that are being read again.
     copied: usize,
     /// The progress of the second read of segments, which removes marks; `None` if there is no
     /// second read.
@@ -26,7 +26,7 @@ pub(crate) struct Progress {
     pub(crate) taken_tasks: usize,
     /// Number of tasks that are set aside until the operator runs `resume`.
     pub(crate) aside: usize,
-    /// The reason of a recent failure of an open task; `None` if no open task has failed.
+    /// The reason of a failure of an open task; `None` if no open task has failed.
     pub(crate) failing: Option<String>,
     pub(crate) counts: BTreeMap<String, u64>,
     pub(crate) samples: Vec<String>,
@@ -81,15 +81,15 @@ impl Progress {
         if task.done {
             return;
         }
-        // A task that is set aside is more important than a task that is retried, so its reason is
-        // shown.
+        // The reason of a task that is set aside takes precedence over the reason of a task that is
+        // retried.
         if self.failing.is_none() || (task.aside && self.aside == 0) {
             self.failing = task.failing.clone().or(self.failing.take());
         }
         self.aside += usize::from(task.aside);
     }
 
-    /// Returns a count by its name; 0 if nothing was counted.
+    /// Returns the counter with the name `name`; 0 if no task has this counter.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }
@@ -123,8 +123,8 @@ impl Progress {
         }
         let mut measure = Measure::default();
         for (table, segments) in &self.tables {
-            // A count of 0 may mean that DynamoDB has not counted the items yet, so it counts as
-            // unknown.
+            // A count of 0 may mean that DynamoDB has not counted the items yet, so it is treated
+            // as unknown.
             let Some(items) = counted.get(table).copied().filter(|items| *items > 0) else {
                 return self.in_segments();
             };
@@ -135,8 +135,8 @@ impl Progress {
 
     fn in_segments(&self) -> Measure {
         let [done, whole] = [self.copied, self.tasks].map(|n| u64::try_from(n).unwrap_or(0));
-        // Segments of different tables differ in size, so a measure by segments of several tables
-        // is a guess.
+        // Segments of different tables differ in size, so for several tables, the number of
+        // segments is only a rough measure.
         Measure { done, whole, is_guess: self.tables.len() > 1, ..Measure::default() }
     }
 }
@@ -153,12 +153,13 @@ pub(crate) struct Measure {
     whole: u64,
     /// True if every segment is read.
     is_all: bool,
-    /// True if the total amount of work is not known precisely.
+    /// True if the total number of items or segments is only an estimate.
     is_guess: bool,
 }
 
 impl Measure {
-    /// Adds a table with this number of items. Each segment has an equal share of them.
+    /// Adds a table with `items` items, which are assumed to be equally distributed over
+    /// `segments`.
     fn add(&mut self, segments: &[Segment], items: u64) {
         let number = u64::try_from(segments.len()).unwrap_or(u64::MAX);
         let mut done = 0_u64;
@@ -220,17 +221,19 @@ mod tests {
             (Vec::new(), [0, 0], 0, None),
             (one(&[(0, false); 4]), [0, 20_000], 0, None),
             (one(&[(3_375, false); 4]), [0, 20_000], 67, Some(48)),
-            // Half of the segments belong to a table with only eight items, so segments would be
-            // misleading.
+            // Half of the segments belong to a table with only eight items, so the number of
+            // segments would be a misleading measure.
             (both(&done8, &[(25, false); 4]), [8, 3_000], 3, Some(2_685)),
-            // The table has more items than counted, so progress is measured by segments.
+            // Workers have read more items than the table's count, so progress is measured by
+            // segments.
             (
                 one(&[(4_500, true), (4_500, true), (4_500, true), (0, false)]),
                 [0, 5_000],
                 75,
                 Some(33),
             ),
-            // The open segments have read more items than their shares, so the total is unknown.
+            // Workers have read more items of the open segments than were counted, so the total is
+            // unknown.
             (one(&[(1_300, false); 4]), [0, 5_000], 99, None),
             (both(&done8, &[(1_300, false); 4]), [8, 5_000], 99, None),
             // The count is unknown.

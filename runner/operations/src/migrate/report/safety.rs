@@ -1,7 +1,7 @@
 //! Decides from a status whether a cut-over is safe now, and lists the reasons against it.
 //!
-//! `control::verbs` decides whether the phase allows a cut-over. Within that phase, the answer is
-//! "yes" only if `status --exit-code` succeeds.
+//! `control::verbs` decides whether the phase allows a cut-over. In a phase that allows it, the
+//! answer is "yes" only if `status --exit-code` exits with 0.
 
 use control::verbs::{Verb, VerbDecision, decide_verb};
 use rules::migration::Phase;
@@ -49,13 +49,15 @@ impl CutoverSafety {
     }
 }
 
-/// Decides whether a cut-over is safe for the migration with this plan and status.
+/// Returns whether a cut-over is safe for the migration with this plan and status.
 pub(crate) fn of_cutover(plan: &Plan, status: &Value) -> CutoverSafety {
     let name = plan.migration.as_str();
     let phase = at(status, "/phase").as_str().and_then(Phase::from_name).unwrap_or_default();
     let only = |answer, sentence| CutoverSafety { answer, sentence, reasons: Vec::new() };
     match decide_verb(name, plan.kind, Verb::Cutover, phase) {
-        VerbDecision::AlreadyDone => only(Safety::Done, format!("Done: `{name}` is cut over")),
+        VerbDecision::AlreadyDone => {
+            only(Safety::Done, format!("Done: the cut-over of `{name}` is complete"))
+        }
         VerbDecision::TakeOver => only(
             Safety::Begun,
             format!(
@@ -88,7 +90,8 @@ pub(crate) fn of_cutover(plan: &Plan, status: &Value) -> CutoverSafety {
     }
 }
 
-/// Describes the progress of a migration that has not yet had a comparison without differences.
+/// Describes the progress of the backfill; `None` if the backfill is complete or its progress is
+/// unknown.
 fn progress(phase: Phase, status: &Value) -> Option<String> {
     let percent = at(status, "/copied_percent").as_u64()?;
     matches!(phase, Phase::Preparing | Phase::Copying)
@@ -104,7 +107,7 @@ fn obstacles(status: &Value) -> Vec<String> {
     if is("/stale") {
         let hours = at(status, "/stale_seconds").as_i64().unwrap_or(0) / 3600;
         reasons.push(format!(
-            "the last comparison is {hours} h old, and streams keep records for 24 h: verify again"
+            "the last comparison is {hours} h old, and streams keep records for 24 h: run `weir migrate verify` again"
         ));
     }
     if is("/compared_now") {
@@ -112,7 +115,8 @@ fn obstacles(status: &Value) -> Vec<String> {
         reasons.push(format!("a comparison is running: {done} of {all} segments are done"));
     }
     if is("/comparison_not_recorded") {
-        reasons.push("the last comparison did not finish: verify again".to_owned());
+        reasons
+            .push("the last comparison did not finish: run `weir migrate verify` again".to_owned());
     }
     if number("/verified/differences") > 0 {
         let found = counted(number("/verified/differences"), "difference", "differences");
@@ -128,14 +132,14 @@ fn obstacles(status: &Value) -> Vec<String> {
     reasons
 }
 
-/// Returns the reasons why it is unknown whether a cut-over can succeed, such as unread streams.
+/// Returns the reasons why the safety of a cut-over is unknown, such as unread streams.
 fn unread(status: &Value) -> Vec<String> {
     let mut reasons = Vec::new();
     for (place, what) in
         [("/stream_unread_seconds", "streams"), ("/documents_unread_seconds", "documents")]
     {
         if let Some(seconds) = at(status, place).as_u64() {
-            reasons.push(format!("the {what} were not read to their end in {seconds} s"));
+            reasons.push(format!("the {what} could not be read completely in {seconds} s"));
         }
     }
     if reasons.is_empty() && !at(status, "/stream").is_object() {
@@ -153,7 +157,7 @@ mod tests {
     use crate::migrate::report::status::exit_of;
     use client::exit::Exit;
 
-    /// Returns a status that allows a cut-over, changed by one JSON member.
+    /// Returns a status that allows a cut-over, but with one JSON member replaced by `member`.
     fn status(phase: &str, member: Option<(&str, Value)>) -> Value {
         let mut status = json!({
             "migration": "shop", "phase": phase, "copied_percent": 100, "stream": {"waiting": 0},
@@ -175,7 +179,7 @@ mod tests {
                 "ready",
                 Some(("stream_unread_seconds", json!(10))),
                 Safety::Unknown,
-                "Unknown: the streams were not read to their end in 10 s",
+                "Unknown: the streams could not be read completely in 10 s",
             ),
             (
                 "ready",
@@ -187,7 +191,7 @@ mod tests {
                 "ready",
                 Some(("comparison_not_recorded", json!(true))),
                 Safety::No,
-                "No: the last comparison did not finish: verify again",
+                "No: the last comparison did not finish: run `weir migrate verify` again",
             ),
             (
                 "ready",
@@ -202,7 +206,7 @@ mod tests {
                 "No: `shop` is tailing; `weir migrate verify shop` must find no difference first",
             ),
             ("turning", None, Safety::Begun, "Begun: the cut-over is not finished;"),
-            ("cut-over", None, Safety::Done, "Done: `shop` is cut over"),
+            ("cut-over", None, Safety::Done, "Done: the cut-over of `shop` is complete"),
             ("aborted", None, Safety::No, "No: `shop` is aborted; the migration has ended"),
         ];
         let plan = plan(Kind::Restructure, true);
@@ -222,7 +226,7 @@ mod tests {
         assert!(found.sentence.contains("is 25 h old"), "{found:?}");
     }
 
-    /// Goal: the answer is "yes" only if `status --exit-code` succeeds.
+    /// Goal: the answer is "yes" only if `status --exit-code` exits with 0.
     #[test]
     fn a_yes_is_a_success_of_status() {
         let members = [

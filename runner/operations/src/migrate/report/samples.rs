@@ -1,7 +1,7 @@
-//! Samples of a migration: some source items, the items that the plan makes of each, and whether
-//! the targets have these items now.
+//! Samples of a migration: source items, the target items of each source item, and whether the
+//! target tables have these items now.
 //!
-//! This module reads a few items of each source table and writes nothing.
+//! This module reads the first items of at most `TABLES_MAX` source tables and writes nothing.
 
 use std::collections::BTreeMap;
 
@@ -15,40 +15,39 @@ use crate::migrate::failure::{Failure, Result};
 use crate::migrate::plan::compile::compile;
 use crate::migrate::plan::tables;
 
-/// Maximum number of source tables that are sampled. Most plans have one or two.
+/// Maximum number of source tables that are sampled. Most plans have one or two source tables.
 const TABLES_MAX: usize = 4;
 
-/// A source item and the items that the plan makes of it.
+/// A source item and its target items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// The source table.
     pub table: String,
     /// The source item.
     pub before: Item,
-    /// The items that the plan makes of the source item, or the error if it cannot transform the
-    /// item.
+    /// The target items, or the error if the source item cannot be transformed.
     pub after: Result<Vec<Made>>,
 }
 
-/// An item that the plan makes of a source item.
+/// A target item: the result of transforming a source item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// The table of the item.
+    /// The table of the target item.
     pub table: String,
-    /// The item; `None` if the plan removes the source item.
+    /// The target item; `None` if the plan removes the source item.
     pub item: Option<Item>,
-    /// The result of looking up the item in its table now.
+    /// The comparison of the target item with the current item in its table.
     pub stands: Stands,
 }
 
-/// The result of looking up, in its table, an item that the plan makes.
+/// The comparison of a target item with the current item in its table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stands {
-    /// The table has the same item.
+    /// The table has an equal item.
     Equal,
-    /// The table has no item with its key.
+    /// The table has no item with the target item's key.
     Missing,
-    /// The table has a different item with its key.
+    /// The table has a different item with the target item's key. The value is that item.
     Different(Item),
 }
 
@@ -87,8 +86,8 @@ async fn first_of(
     try_join_all(samples).await
 }
 
-/// Applies a change in place to an item. The result is equal to the item if the item is already
-/// changed.
+/// Applies an in-place change to an item. If the item is already changed, the result is equal to
+/// the item.
 fn rewritten(migration: &Migration, table: &str, item: &Item) -> Result<Vec<Made>> {
     let rewrite = migration.rewrite(table, item).map_err(Failure::Refused)?;
     let (made, stands) = match rewrite {

@@ -1,6 +1,7 @@
 //! `status` and `watch`: the status of a migration.
 //!
-//! This module changes only the phase, from `copying` to `tailing`, after every segment was read.
+//! This module has one side effect: it changes the phase from `copying` to `tailing` once every
+//! segment is read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +33,7 @@ use client::output::{self, Output, show};
 /// Phases in which nothing changes until the operator runs a command.
 const QUIET: [&str; 6] = ["tailing", "ready", "cut-over", "reverted", "completed", "aborted"];
 /// Seconds after the last journal line during which the command that starts a migration counts as
-/// running. Its longest step is a wait of at most half a minute for a fence.
+/// running. The command's longest step is a wait of at most 30 s for a fence.
 const BEGINNING_SECONDS: i64 = 60;
 
 /// The facts about a migration at one point in time.
@@ -49,13 +50,13 @@ struct Known {
     documents: Documents,
     /// The progress of running comparisons.
     compared: Option<Progress>,
-    /// True if the command that ends the migration began the last comparison, and will resume it.
+    /// True if the command that ends the migration began the last comparison. If the operator runs
+    /// this command again, it resumes the comparison.
     is_left: bool,
     throttled: Option<String>,
-    /// Segments that failed recently.
+    /// The failing segments, as JSON; null if there are none.
     failing: Value,
-    /// Seconds since the last journal line; `None` unless the phase is one that only a command can
-    /// end.
+    /// Seconds since the last journal line, if only a command can end the phase; otherwise `None`.
     in_phase: Option<i64>,
     now: i64,
 }
@@ -71,11 +72,11 @@ pub struct Observation {
 
 /// The source of the facts about the streams in a status.
 pub(crate) enum Look<'l> {
-    /// The streams are not read, because that takes seconds and slows workers down.
+    /// The streams are not read, because reading them takes seconds and slows workers down.
     None,
-    /// The streams are read now.
+    /// The streams are read for this status.
     Now(&'l mut Watcher),
-    /// The streams were read earlier. If the phase has changed after this read, they count as not
+    /// The streams were read earlier. If the phase has changed since, the streams count as not
     /// read.
     Before(&'l Observation),
 }
@@ -90,14 +91,14 @@ pub(crate) async fn describe(
     describe_with(context, name, watcher.map_or(Look::None, Look::Now)).await
 }
 
-/// Returns the status of a migration as JSON, with these facts about its streams.
+/// Returns the status of a migration as JSON. `look` is the source of the facts about its streams.
 pub(crate) async fn describe_with(context: &Context, name: &str, look: Look<'_>) -> Result<Value> {
     let (state, backfill) = progress_of(context, name).await?;
     let notes: Vec<Problem> = context.control.list(name, Problem::PREFIX).await?;
     let route = context.control.route(name).await?;
     let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await.ok().unzip();
-    // The status of an aborted migration shows the progress of its backfill.
+    // The status of an aborted migration includes the progress that its backfill had made.
     let is_told = matches!(phase, Phase::Preparing | Phase::Copying | Phase::Aborted);
     let counted = state.counted.clone().filter(|_| is_told);
     let now = context.now().await;
@@ -164,7 +165,8 @@ impl Known {
         let hopeless = self.documents.refused().or(hopeless);
         standing.is_hopeless = hopeless.is_some();
         let measure = backfill.measure(self.counted.as_ref().unwrap_or(&BTreeMap::new()));
-        // Workers start before all tasks are created, so the backfill may seem complete too early.
+        // Workers start before all tasks are created. To avoid showing 100 % too early, the
+        // percentage is limited to 99 while tasks are being created.
         let most = if standing.phase == Phase::Preparing { 99 } else { 100 };
         let copied = measure.percent().min(most);
         let seconds = seconds_of_copying(state, *now);
@@ -235,11 +237,11 @@ impl Known {
     /// next commands.
     fn note_stream(&self, standing: &mut MigrationFacts<'_>) -> Value {
         let mut stream = self.streams.told.clone();
-        // Changes that a function has refused also wait. So if there are problems, waiting changes
-        // do not show that no function reads the stream.
+        // Changes that a function has refused also count as waiting. So if there are problems,
+        // waiting changes are no evidence that no function reads the stream.
         standing.is_unfollowed = at(&stream, "/unfollowed").is_string() && self.problems.are_none();
-        // The percentage is unknown, because trimmed records may be missing from the number of
-        // waiting records.
+        // The percentage is unknown, because the number of waiting records does not include
+        // records that the streams may have trimmed.
         if standing.stale_seconds.is_some()
             && let Some(percent) = stream.pointer_mut("/converged_percent")
         {
@@ -268,14 +270,14 @@ pub(crate) async fn observe(
     let phase = state.phase;
     let streams = watcher.look(context, state, plan, now).await;
     let asked = documents_in_the_way(context, plan, phase);
-    // Documents that are not checked in time are reported as unknown.
+    // If the check of the documents exceeds the time limit, its result is reported as unknown.
     let unknown = Documents::Unknown { seconds: watcher.limit().as_secs() };
     let documents = tokio::time::timeout(watcher.limit(), asked).await.unwrap_or(Ok(unknown))?;
     Ok(Observation { phase, streams, documents })
 }
 
-/// Returns the state and the backfill's progress. A context that may write moves the migration to
-/// `tailing`. A read-only context only shows this phase.
+/// Returns the state and the backfill's progress. If all segments are read, a context that may
+/// write moves the migration to the phase `tailing`; a read-only context only returns this phase.
 async fn progress_of(context: &Context, name: &str) -> Result<(State, Progress)> {
     match context.is_read_only {
         true => look(context, name).await,
@@ -318,7 +320,8 @@ async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> R
     if plan.kind != Kind::Split || phase != Phase::CutOver || plan.inverse.is_empty() {
         return Ok(Documents::NotRead);
     }
-    // If the plan does not fit its tables, the read of the streams reports this error.
+    // If the plan does not fit its tables, this function ignores the error, because the read of the
+    // streams reports it.
     let Ok(migration) = compile(context, plan, Direction::Reverse).await else {
         return Ok(Documents::NotRead);
     };
@@ -330,8 +333,8 @@ async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> R
     }))
 }
 
-/// Returns true for a phase that only the command that began it can end. This command may have been
-/// killed.
+/// Returns true for a phase that only a command can end. The command that began the phase may have
+/// been killed.
 fn is_in_hands(phase: Phase) -> bool {
     matches!(
         phase,
@@ -388,7 +391,7 @@ pub(crate) fn exit_of(status: &Value) -> Exit {
         Some("reverted" | "aborted") if is("/unswept") => Exit::Differences,
         _ if is("/still_followed") => Exit::Differences,
         Some("ready") if is("/stale") => Exit::Differences,
-        // Records or documents that were not read may block a cut-over or a revert.
+        // Records or documents that could not be read in time may block a cut-over or a revert.
         Some("ready" | "cut-over")
             if !is("/stale")
                 && (is_unread("/stream_unread_seconds")
@@ -397,8 +400,8 @@ pub(crate) fn exit_of(status: &Value) -> Exit {
             Exit::Differences
         }
         Some("ready" | "cut-over") if is("/comparison_not_recorded") => Exit::Differences,
-        // The next switch would be refused. If the proof is too old, the next step is a comparison,
-        // so this check is skipped.
+        // The next switch would be refused. If the proof is too old, this obstacle is not reported,
+        // because the next step is a comparison, which checks the items again.
         Some("ready" | "cut-over") if at(status, "/hopeless").is_string() && !is("/stale") => {
             Exit::Differences
         }
@@ -456,7 +459,7 @@ fn samples(status: &Value) -> Vec<String> {
     lines
 }
 
-/// Shows each change of the status, until only a command can change it.
+/// Shows each change of the status, until only a command can change the status.
 pub(crate) async fn watch(context: &Context, name: &str) -> Result<Exit> {
     let limit = stream_lag::look_limit(&context.endpoint, None);
     let (mut shown, mut watcher) = (Value::Null, Watcher::with_limit(limit));
@@ -468,7 +471,8 @@ pub(crate) async fn watch(context: &Context, name: &str) -> Result<Exit> {
             continue;
         };
         let phase = at(&status, "/phase").as_str().unwrap_or_default().to_owned();
-        // The rate changes constantly, so a status that differs only in the rate is not shown.
+        // The rate of the backfill changes constantly, so a status in which only the rate has
+        // changed is not shown.
         let rate = status.get_mut("items_per_second").map(Value::take);
         if status != shown {
             shown = status.clone();

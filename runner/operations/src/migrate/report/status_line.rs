@@ -91,13 +91,13 @@ fn last_comparison(status: &Value) -> Option<(u64, &'static str)> {
     if let Some(differences) = at(status, "/back_differences").as_u64() {
         return Some((differences, ", after the cut-over"));
     }
-    // A comparison from before the cut-over does not cover later writes to the targets.
+    // A comparison from before the cut-over proves nothing about later writes to the targets.
     let what = if at(status, "/way_back").is_object() { ", before the cut-over" } else { "" };
     Some((at(status, "/verified/differences").as_u64()?, what))
 }
 
-/// Describes the second read of segments, which removes marks; empty if it is complete or not
-/// needed.
+/// Describes the progress of the second read of segments, which removes marks; empty if this read
+/// is complete or not required.
 fn read_anew(status: &Value) -> String {
     let of =
         |name: &str| at(status, &format!("/backfill/second_read/{name}")).as_u64().unwrap_or(0);
@@ -120,23 +120,25 @@ fn left_half_way(status: &Value, phase: &str) -> String {
     let command = commands.next();
     match seconds.filter(|seconds| *seconds > SWITCHING_SECONDS).zip(command) {
         Some((seconds, command)) => {
-            format!("  {phase} for {seconds} s: if no command is running it, run `{command}`")
+            format!(
+                "  {phase} for {seconds} s: if the command that began this phase has ended, run `{command}`"
+            )
         }
         None => String::new(),
     }
 }
 
-/// Describes obstacles and running comparisons.
+/// Describes obstacles to the next switch, and running comparisons.
 fn in_the_way(status: &Value, name: &str) -> String {
     let mut line = String::new();
     for (place, what) in [
-        ("/stream_unread_seconds", "the streams were not read to their end"),
+        ("/stream_unread_seconds", "the streams could not be read completely"),
         ("/documents_unread_seconds", "not all unassembled documents were read"),
     ] {
         if let Some(seconds) = at(status, place).as_u64() {
             let more = seconds.max(1).saturating_mul(6);
             line.push_str(&format!(
-                "  {what} in {seconds} s: `weir migrate status {name} --look {more}`"
+                "  {what} in {seconds} s: run `weir migrate status {name} --look {more}`"
             ));
         }
     }
@@ -170,7 +172,7 @@ fn unswept(status: &Value, phase: &str) -> &'static str {
     }
 }
 
-/// Describes the lag behind the streams.
+/// Describes how far the migration lags behind its streams.
 fn stream_line(status: &Value, name: &str) -> String {
     let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
     let converged = match at(status, "/stream/converged_percent").as_u64() {
@@ -184,10 +186,10 @@ fn stream_line(status: &Value, name: &str) -> String {
         if of("waiting") == 1 { "waits" } else { "wait" },
         of("lag_seconds"),
     );
-    // A change that has just been written is no reason for an alarm.
+    // The time until a record is lost is not shown for changes that were just written.
     if of("waiting") > 0 && at(status, "/stream/late").is_string() {
         let hours = Duration::from_secs(of("horizon_seconds")).as_secs_f64() / 3600.0;
-        line.push_str(&format!(", the oldest would be lost in {hours:.1} h"));
+        line.push_str(&format!(", the oldest record expires in {hours:.1} h"));
     }
     line.push(')');
     if let Some(table) = at(status, "/stream/late").as_str() {
@@ -196,12 +198,12 @@ fn stream_line(status: &Value, name: &str) -> String {
     line
 }
 
-/// Describes a table whose oldest change has waited too long.
+/// Describes a table whose oldest change has waited longer than a function normally needs.
 fn late(status: &Value, name: &str, table: &str) -> String {
     let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
     let (seconds, idle) = (of("lag_seconds"), of("idle_seconds"));
-    // Changes that a function has refused also wait. So if there are problems, waiting changes do
-    // not show that no function reads the stream.
+    // Changes that a function has refused also count as waiting. So if there are problems, waiting
+    // changes are no evidence that no function reads the stream.
     let has_problems = at(status, "/problems").as_object().is_some_and(|kinds| !kinds.is_empty());
     match (at(status, "/stream/followed").as_bool(), has_problems) {
         (Some(true), false) => {
@@ -213,10 +215,10 @@ fn late(status: &Value, name: &str, table: &str) -> String {
             "  a change of `{table}` has been waiting for {seconds} s while others are applied: one of the problems may explain the delay"
         ),
         (Some(false), true) => format!(
-            "  a change of `{table}` has been waiting for {seconds} s: because of one of the problems, or because no function reads its stream"
+            "  a change of `{table}` has been waiting for {seconds} s: one of the problems delays it, or no function reads the stream of the table"
         ),
         (Some(false), false) => format!(
-            "  a change of `{table}` has been waiting for {seconds} s, and none was applied in the last {idle} s: check that a function reads its stream, or run `weir migrate work {name}`"
+            "  a change of `{table}` has been waiting for {seconds} s, and no change was applied in the last {idle} s: check that a function reads the stream of the table, or run `weir migrate work {name}`"
         ),
         (None, _) => format!("  a change of `{table}` has been waiting for {seconds} s"),
     }
@@ -275,8 +277,7 @@ mod tests {
             assert!(said.contains(words), "{said}");
             said.contains("run `weir migrate work shop`")
         };
-        let words =
-            "a change of `parts` has been waiting for 80 s, and none was applied in the last 3 s:";
+        let words = "a change of `parts` has been waiting for 80 s, and no change was applied in the last 3 s:";
         assert!(waits(&status, words));
         status["stream"]["followed"] = json!(true);
         assert!(!waits(
@@ -287,7 +288,7 @@ mod tests {
         assert!(!waits(&status, "a change of `parts` has been waiting for 80 s"));
         status["problems"] = json!({ "unassembled": 4 });
         status["stream"]["followed"] = json!(false);
-        assert!(!waits(&status, "because of one of the problems, or because no function"));
+        assert!(!waits(&status, "one of the problems delays it, or no function"));
         status["stream"]["followed"] = json!(true);
         assert!(!waits(&status, "one of the problems may explain the delay"));
     }
@@ -309,12 +310,12 @@ mod tests {
         for words in [
             "(9 items read",
             "  reading again to remove marks: 1 of 4 segments",
-            "not read to their end in 10 s: `weir migrate status shop --look 60`",
-            "documents were read in 20 s: `weir migrate status shop --look 120`",
+            "not be read completely in 10 s: run `weir migrate status shop --look 60`",
+            "documents were read in 20 s: run `weir migrate status shop --look 120`",
             "the streams cannot be read: there is no table `b`",
             "a comparison is running: 3 of 16 segments done, 120 items read",
             "collision, solved: 9",
-            "for 90 s: if no command is running it, run `weir migrate cutover shop`",
+            "for 90 s: if the command that began this phase has ended, run `weir migrate cutover shop`",
         ] {
             assert!(said.contains(words), "{said}");
         }

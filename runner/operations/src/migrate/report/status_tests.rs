@@ -22,7 +22,7 @@ use client::exit::Exit;
 /// A state, and its expected status.
 struct Case {
     state: State,
-    /// The verbs that the status suggests.
+    /// The subcommands that the status suggests.
     offers: &'static [&'static str],
     says: &'static str,
     never_says: &'static str,
@@ -41,7 +41,7 @@ async fn begun() -> Served {
     served
 }
 
-/// Returns the verbs that a status suggests, its text, and its exit code.
+/// Returns the subcommands that a status suggests, the status text, and the exit code.
 async fn status_of(served: &Served, case: &Case) -> (Vec<String>, String, Exit) {
     let control = &served.context.control;
     control.put(&case.state).await.unwrap();
@@ -54,7 +54,7 @@ async fn status_of(served: &Served, case: &Case) -> (Vec<String>, String, Exit) 
     let commands = commands.map(|step| step["command"].as_str().unwrap());
     let verbs = commands.map(|command| command.strip_prefix("weir migrate ").unwrap().to_owned());
     let (verbs, exit): (Vec<String>, _) = (verbs.collect(), status::exit_of(&status));
-    // A cut-over is safe exactly if the status suggests it and reports no obstacle.
+    // A cut-over is safe if and only if the status suggests it and reports no obstacle.
     let safety = safety::of_cutover(&plan_with_way_back(), &status);
     let is_suggested =
         case.state.phase == Phase::Ready && verbs.contains(&"cutover move".to_owned());
@@ -74,8 +74,8 @@ async fn check(cases: &[Case]) {
     }
 }
 
-/// Returns two times: one after the creation of every stream of a test, and one more than a day
-/// earlier.
+/// Returns two times: a time after the creation of every stream of a test, and a time that is more
+/// than a day earlier.
 async fn times() -> (i64, i64) {
     let now = serve().await.context.now().await + 30;
     (now, now - 25 * 3600 - 60)
@@ -85,7 +85,7 @@ fn state(phase: Phase) -> State {
     State { phase, ..State::new(NAME) }
 }
 
-/// Returns a state whose last comparison found this many differences.
+/// Returns a state whose last comparison found `differences`.
 fn compared(phase: Phase, at: i64, differences: u64) -> State {
     let verified = Some(Verified { run: 1, differences, at, ..Verified::default() });
     State { verified, ..state(phase) }
@@ -145,7 +145,7 @@ async fn possibly_trimmed_changes_require_a_comparison() {
         Case {
             state: back(old),
             offers: &["verify move", "complete move"],
-            says: "streams may have trimmed later ones",
+            says: "streams may have trimmed the records of later writes",
             never_says: "check again by",
             exit: Exit::Done,
         },
@@ -292,7 +292,7 @@ async fn an_incomplete_read_of_the_streams_is_reported() {
     let status = looked(&served, "tailing", Duration::ZERO).await;
     assert_eq!((&status["stream"], &status["stream_unread_seconds"]), (&Value::Null, &json!(0)));
     let said = status_line::line(&status);
-    assert!(said.contains("were not read to their end in 0 s"), "{said}");
+    assert!(said.contains("could not be read completely in 0 s"), "{said}");
     let exit = async |limit| {
         let (now, _) = times().await;
         let verified = compared(Phase::Ready, now, 0).verified;
@@ -330,8 +330,8 @@ async fn long_waiting_changes_without_progress_are_not_followed() {
         (&json!("cats"), "weir migrate work move")
     );
     let noted = client::server_date::seconds(&served.context.control.client).await.unwrap();
-    // The function receives records that are already applied. It reports that it reads the stream
-    // and is not behind.
+    // The function receives records that are already applied, and reports that it reads the stream
+    // and does not lag behind.
     let follow = async |at: i64| {
         let (table, at) = ("cats".to_owned(), u64::try_from(at).unwrap());
         served.context.control.put(&FollowedTable { table, at }).await.unwrap();
@@ -340,7 +340,7 @@ async fn long_waiting_changes_without_progress_are_not_followed() {
     };
     assert_eq!(follow(noted).await, (json!(true), Value::Null));
     assert_eq!(follow(noted - 3_600).await, (json!(false), json!("cats")));
-    // The function reports that it reads the stream and is behind.
+    // The function reports that it reads the stream and lags behind.
     let (table, at) = ("cats".to_owned(), u64::try_from(noted).unwrap());
     served.context.control.put(&Lag { table, seconds: 61, at }).await.unwrap();
     let status = looked(&served, "tailing", LONG).await;

@@ -1,5 +1,5 @@
-//! Finds the last cut-over or revert in the journal, and the maximum time for which it blocked
-//! writers.
+//! Finds the last cut-over or revert in the journal, and an upper bound of the time for which it
+//! blocked writers.
 
 use control::JournalLine;
 use rules::migration::Phase;
@@ -14,8 +14,8 @@ pub struct EndedSwitch {
     pub is_committed: bool,
     /// The time at which the switch ended, in seconds since 1970.
     pub at: i64,
-    /// The seconds from the claim of the switch to its end. This is the maximum time for which
-    /// writers were blocked.
+    /// The seconds from the claim of the switch to its end. Writers were blocked for at most this
+    /// time.
     pub seconds_at_most: i64,
 }
 

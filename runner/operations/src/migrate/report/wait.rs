@@ -1,6 +1,7 @@
 //! Waits until a migration reaches a phase, and reports its progress.
 //!
-//! This module changes only the phase, from `copying` to `tailing`, after every segment was read.
+//! This module has one side effect: it changes the phase from `copying` to `tailing` once every
+//! segment is read.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +22,12 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::say;
 
-/// Time without progress after which a waiting verb reports the lack of progress. A page of the
-/// backfill normally takes well below a second.
+/// Time without progress after which a waiting subcommand reports the lack of progress. A page of
+/// the backfill normally takes less than a second.
 const UNMOVED: Duration = Duration::from_secs(30);
 
 /// A reporter of a migration's progress. It reports every change, and reports once if nothing has
-/// changed for a long time.
+/// changed for the time `UNMOVED`.
 struct ProgressReporter {
     last_line: String,
     last_change: Instant,
@@ -39,8 +40,8 @@ impl ProgressReporter {
     }
 
     fn report(&mut self, status: &Value) {
-        // The estimate of the remaining time always changes, so a change of only the estimate is
-        // not reported.
+        // The estimate of the remaining time always changes. So the command does not report a
+        // status in which only this estimate has changed.
         let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
         interruption::reached(line(status));
         if progress != self.last_line {
@@ -73,7 +74,7 @@ fn of_preparing(status: &Value) -> Option<String> {
     let step = at(status, "/next_steps/0/command").as_str();
     let command = step.filter(|command| command.contains(" start "))?;
     Some(format!(
-        "the command that started the migration has been inactive for {seconds} s: resume with `{command}` (PLAN is the plan file), which replaces the earlier command if that is still running"
+        "the command that started the migration has been inactive for {seconds} s: run `{command}` (PLAN is the plan file) to resume; it replaces the inactive command if that is still running"
     ))
 }
 
@@ -81,10 +82,10 @@ fn of_preparing(status: &Value) -> Option<String> {
 pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<()> {
     let (mut teller, mut patience) = (ProgressReporter::new(), FailureTolerance::new(UNSEEN_MAX));
     loop {
-        // The streams are not read here, because that would slow the workers down.
+        // The streams are not read, because reading them would slow the workers down.
         if let Some(status) = patience.seen(describe(context, name, None).await)? {
             teller.report(&status);
-            // While marks remain, workers are needed to remove them.
+            // Workers have to run until they have removed all marks.
             let is_swept = at(&status, "/unswept") != &json!(true);
             let phase = at(&status, "/phase").as_str();
             if is_swept && phase.is_some_and(|phase| phases.contains(&phase)) {
@@ -129,7 +130,7 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
             let advice = match now {
                 Phase::Copying => format!("; {}", workers::advice(name, &backfill)),
                 Phase::Preparing => {
-                    "; resume with `weir migrate start PLAN` (PLAN is the plan file), if no other command does"
+                    "; if no other command is starting the migration, resume with `weir migrate start PLAN` (PLAN is the plan file)"
                         .to_owned()
                 }
                 _ => String::new(),
@@ -137,8 +138,8 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
             say(&format!("`{name}` is still {phase} after {timeout} s{advice}"));
             return Ok(Exit::TimedOut);
         }
-        // The status is read less often than the phase, because the phase needs one request and the
-        // status several.
+        // The status is read less often than the phase, because a read of the phase takes one
+        // request, and a read of the status several.
         if told.is_none_or(|told| told.elapsed() > TOLD_EVERY) {
             if let Some(status) = for_status.seen(describe(context, name, None).await)? {
                 teller.report(&status);

@@ -2,7 +2,7 @@
 //! takes its route, makes it active, and creates its tasks.
 //!
 //! Each step is idempotent. After a transient failure, all steps are retried, unless another
-//! command has claimed the start. A migration that is only partly started does nothing until a
+//! command has claimed the start. A migration that is only partly started moves no items until a
 //! command resumes the start.
 
 use std::collections::BTreeMap;
@@ -29,14 +29,15 @@ const BEGIN_LIMIT: Duration = Duration::from_secs(600);
 /// Pause before a retry.
 const BEGIN_PAUSE: Duration = Duration::from_secs(2);
 
-/// The decision whether this command may start a migration.
+/// The decision whether the running `start` command may start a migration.
 #[derive(Debug, PartialEq, Eq)]
 enum StartClaim {
-    /// This command may start the migration: no other command has started it.
+    /// No other command has started the migration, so the running command may start it.
     Claimed,
     /// The migration is already started.
     AlreadyStarted,
-    /// Another command has started or ended the migration, so this command must not start it.
+    /// Another command has started or ended the migration, so the running command must not start
+    /// it.
     ClaimedByOther,
 }
 
@@ -54,7 +55,7 @@ impl StartClaim {
     }
 }
 
-/// Starts a migration. Retries for a while if the store does not respond.
+/// Starts a migration. Retries for `BEGIN_LIMIT` if the store does not respond.
 ///
 /// # Errors
 /// When the migration cannot be started, or another command is starting it.
@@ -92,7 +93,7 @@ async fn begin_again(context: &Context, plan: &Plan, rate: u64, holder: &str) ->
         StartClaim::Claimed => begin_as(context, plan, rate, holder).await,
         StartClaim::AlreadyStarted => Ok(()),
         StartClaim::ClaimedByOther => Err(refused!(
-            "another command has claimed this step of `{}` and will finish it",
+            "another command is already starting `{}` and will finish it",
             plan.migration
         )),
     }
@@ -100,14 +101,14 @@ async fn begin_again(context: &Context, plan: &Plan, rate: u64, holder: &str) ->
 
 /// Records the plan's pairs of tables, writes the plan, takes the route, makes the migration
 /// active, and creates the tasks of the backfill. Another command may repeat these steps
-/// concurrently, or after this process was killed. Then the remaining steps of the earlier command
+/// concurrently, or after this process was killed. From then on, the steps of the earlier command
 /// have no effect.
 async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Result<()> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
     let fingerprint = Plan::fingerprint(&json);
-    // The latest command replaces earlier commands, because two concurrent starts are not safe: one
-    // start could move the fence while the other creates tasks.
+    // The latest command replaces earlier commands, because two concurrent starts are not safe: the
+    // first could move the fence while the second creates tasks.
     let (holder, of_plan) = (holder.to_owned(), fingerprint.clone());
     let prepare = Move::Prepare { holder: holder.clone(), fingerprint: of_plan, rate };
     let (enter, now) = (|active: &mut Active| enter(active, plan), context.now().await);
@@ -148,7 +149,8 @@ async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Re
 }
 
 /// Returns the fence of a starting migration. The fence of an interrupted start must not be moved,
-/// because later records may have been applied, and they take precedence over a backfill.
+/// because records after that fence may have been applied, and these take precedence over a
+/// backfill.
 async fn fence(
     context: &Context,
     name: &str,
@@ -165,16 +167,16 @@ async fn fence(
         let fence = Fence { direction, fingerprint, expect, after };
         return activate(context, name, fence).await;
     };
-    // The migration is already active, but the time since which it is active is unknown.
+    // The migration is already active, but it is unknown since when.
     let from = known.since.max(context.now().await);
     wait_for(context, name, from + after.seconds(context).await).await?;
     RecordTime::open(context).await?.pass(from).await?;
     Ok(known.since)
 }
 
-/// Returns the number of items of each source from `DescribeTable`, which on AWS is some hours old.
-/// The counts are stored until the migration ends, so that the reported progress never decreases.
-/// Missing counts are allowed.
+/// Returns the number of items of each source from `DescribeTable`; on AWS, the number may be up to
+/// six hours old. The counts are stored until the migration ends, so that the reported progress
+/// never decreases. Missing counts are allowed.
 async fn source_items(context: &Context, plan: &Plan) -> BTreeMap<String, u64> {
     let found = tables::describe(&context.control.client, plan).await.unwrap_or_default();
     let sources = plan.source_tables(Direction::Forward).into_iter();

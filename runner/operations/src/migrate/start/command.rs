@@ -45,8 +45,8 @@ pub(crate) struct StartArguments {
     /// On AWS, create the control table if it is missing; no deployed function reads its stream
     #[arg(long)]
     create_control_table: bool,
-    /// Start a change in place that loses updates of single attributes; safe only if clients always
-    /// replace whole items
+    /// Start an in-place change that loses updates of single attributes; safe only if clients
+    /// always replace whole items
     #[arg(long)]
     with_lost_updates: bool,
     /// Report what would happen, without changing anything
@@ -54,7 +54,7 @@ pub(crate) struct StartArguments {
     dry_run: bool,
 }
 
-/// Parses a rate.
+/// Parses the value of `--rate`, in items per second.
 ///
 /// # Errors
 /// When the string is not a whole number.
@@ -166,7 +166,7 @@ pub(crate) async fn run(
     if !is_begun {
         says_what_is_in_the_targets(context, plan).await?;
         if let Err(problem) = begin::begin(context, plan, arguments.rate).await {
-            // A conflicting migration was started concurrently, and became active earlier.
+            // A conflicting migration was started concurrently, and became active first.
             return Err(match neighbours::in_the_way(context, plan).await? {
                 Some(why) => refused!("refused: {why}"),
                 None => problem,
@@ -212,7 +212,7 @@ fn say_unused(given: StartFacts<'_>) {
     unused_options::of(given).iter().for_each(|(option, why)| no_effect(option, why));
 }
 
-/// Reports the effects of a start, and writes nothing.
+/// Reports the effects that a start would have, and writes nothing.
 async fn dry_run(
     context: &Context,
     file: &PlanFile,
@@ -255,7 +255,7 @@ fn purpose(plan: &Plan) -> String {
 }
 
 /// Checks that a plan can transform at least one sampled item, that its archives can be erased, and
-/// that a change in place loses no update of the samples.
+/// that an in-place change loses no update of the sampled items.
 ///
 /// # Errors
 /// When no sampled item can be transformed, an archive is missing, the plan loses updates, or a
@@ -268,7 +268,7 @@ async fn check_samples(
 ) -> Result<()> {
     if let Some(why) = estimate::all_refused(context, &file.plan, migration).await? {
         return Err(refused!(
-            "refused: none of the sampled items can be transformed; the first error: {why}\ncorrect the plan; `weir migrate plan {}` tries more items",
+            "refused: none of the sampled items can be transformed; the first error: {why}\ncorrect the plan; `weir migrate plan {}` checks more items",
             file.name
         ));
     }
@@ -290,8 +290,8 @@ async fn check_samples(
 }
 
 /// Without local workers, warns about streams for which the running `weir up` does not invoke the
-/// function `migration`. For another store this is unknown, but `status` reports changes that are
-/// not applied.
+/// function `migration`. For a store without `weir up`, the readers of the streams are unknown, but
+/// `status` reports changes that are not applied.
 fn warn_of_unfollowed(context: &Context, plan: &Plan, local_workers: usize) {
     if local_workers > 0 {
         return;
@@ -335,8 +335,8 @@ async fn local(
         return Ok(None);
     }
     let binary = "migration".to_owned();
-    // Without the function's source code, nothing is built, because the binary next to `weir` is
-    // used.
+    // If the function's source code is missing, the installed binary next to `weir` is used, so
+    // nothing is built.
     if (Wanted { package_folder: workers.package.clone(), binary }).has_source() {
         say("building the function `migration`; the first build takes some minutes");
     }
@@ -374,7 +374,7 @@ async fn attend(
     output::next(&[
         (
             &format!("weir migrate wait {name}"),
-            "wait until all items are copied, in another terminal",
+            "in another terminal, wait until all items are copied",
         ),
         (&format!("weir migrate verify {name}"), "compare sources and targets"),
     ]);
@@ -384,7 +384,7 @@ async fn attend(
         problem = failed(context, name, host.as_ref()) => Err(problem.into()),
         signal = interruption::requested() => {
             say(&format!(
-                "interrupted; `weir migrate work {name}` resumes, `weir migrate status {name}` shows progress"
+                "interrupted; `weir migrate work {name}` resumes the migration, `weir migrate status {name}` shows progress"
             ));
             host.stop().await;
             return Ok(Exit::Interrupted(signal));
@@ -395,8 +395,8 @@ async fn attend(
 }
 
 /// Waits until a stream is no longer read, and returns the reason. If records of tasks were
-/// trimmed, writes the tasks again before the shard resumes. A crash between these steps is safe,
-/// because the gap is then found again.
+/// trimmed, writes the tasks again, and only then resumes the read of the shard. A crash between
+/// these two steps is safe, because the next run detects the trimmed records again.
 async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> String {
     let mut patience = FailureTolerance::new(UNSEEN_MAX);
     loop {
@@ -419,7 +419,7 @@ async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> Strin
     }
 }
 
-/// Returns the decision whether `start` has to start the plan, or the plan is already started.
+/// Decides whether `start` has to start the plan, or the plan is already started.
 async fn begun(context: &Context, plan: &Plan) -> Result<VerbDecision> {
     let state = context.control.state(&plan.migration).await?;
     let answer = decide_verb(&plan.migration, plan.kind, Verb::Start, state.phase);

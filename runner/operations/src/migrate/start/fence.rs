@@ -1,8 +1,9 @@
 //! The fence of a migration: the second up to which stream records have no effect, because the
 //! backfill reads the writes of these records.
 //!
-//! The order matters. First, the migration becomes active, so that functions apply every later
-//! change from the stream. The backfill begins only after the second of the fence.
+//! First, the migration becomes active, so that functions apply every later change from the stream.
+//! The backfill begins only after the second of the fence. If it began earlier, a write between the
+//! read of the backfill and the fence would be lost.
 
 use std::time::{Duration, Instant};
 
@@ -15,21 +16,21 @@ use crate::migrate::start::record_time::RecordTime;
 use client::endpoint;
 
 /// Maximum attempts to make the migration active before the second of its fence. One attempt is
-/// enough if a write takes milliseconds. Each retry sets the fence further in the future.
+/// sufficient if a write takes milliseconds. Each retry sets the fence further in the future.
 const FENCES_MAX: u32 = 5;
-/// Timeout of the wait for a fence, which is at most some seconds in the future.
+/// Timeout of the wait for a fence, which is at most `LEAD_SECONDS_MAX` in the future.
 const FENCE_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum seconds by which a fence is set in the future. The lead and the margin after the fence
 /// must be less than the timeout.
 const LEAD_SECONDS_MAX: i64 = 20;
 const FENCE_LOOK: Duration = Duration::from_millis(50);
 /// Seconds between the fence and the backfill, for a store with one clock and with several clocks.
-/// A record has the time of the machine that made it. The backfill must not read a write whose
-/// record is later than the fence. A local store of one process has one clock. The clocks of
+/// A record has the time of the machine that made the record. The backfill must not read a write
+/// whose record is later than the fence. A local store of one process has one clock. The clocks of
 /// DynamoDB's machines, and of a store of several processes, differ by far less than 5 seconds.
 const AFTER_FENCE: [i64; 2] = [1, 5];
-/// Seconds between the fence and the first write of blocked writers, also for one clock and for
-/// several clocks.
+/// Seconds between the fence and the first write after writers are unblocked, for a store with one
+/// clock and with several clocks.
 const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
 
 /// The action that waits for a fence.
@@ -42,7 +43,7 @@ pub(crate) enum FenceUse {
 }
 
 impl FenceUse {
-    /// Returns the seconds of store time between the fence and the action.
+    /// Returns the seconds of store time that must pass between the fence and the action.
     pub(crate) async fn seconds(self, context: &Context) -> i64 {
         let [one_clock, several] = match self {
             Self::Read => AFTER_FENCE,
@@ -92,8 +93,8 @@ pub(crate) async fn activate(
         let took = context.now().await - begun;
         if took > lead {
             // The migration may have become active only after its fence, so another fence is set.
-            // Effects that are applied before the next fence take precedence over a backfill. If
-            // this causes differences, a comparison finds them.
+            // Effects of records before the new fence may already be applied, and take precedence
+            // over a backfill. If this causes differences, a comparison finds them.
             lead = took.saturating_mul(2).min(LEAD_SECONDS_MAX);
             continue;
         }

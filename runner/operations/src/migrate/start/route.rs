@@ -1,8 +1,9 @@
 //! Takes the route of a plan for its migration.
 //!
 //! Several migrations may use the same route one after another, so that the application needs no
-//! change. Two migrations never use a route at the same time. A route that is set to `target` stays
-//! with its migration; otherwise the application would use the targets of another plan.
+//! change. Two migrations never use a route at the same time. A route that is set to `target` is
+//! never assigned to another migration, because the application would then use the targets of
+//! another plan.
 
 use control::{Expect, Route, Side};
 use rules::migration::Phase;
@@ -11,11 +12,11 @@ use rules::migration::plan::Plan;
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
 
-/// Maximum attempts of a start to take a route that other processes change. A route normally
-/// changes only a few times during a migration.
+/// Maximum attempts of a start to take a route that other processes change at the same time. Ten
+/// attempts suffice, because a route normally changes only a few times during a migration.
 const TRIES_MAX: usize = 10;
 
-/// Returns why a plan cannot use its route; `None` if it can.
+/// Returns why a plan cannot use its route; `None` if the plan can use the route.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -41,7 +42,7 @@ async fn refused_by(context: &Context, plan: &Plan, route: &Route) -> Result<Opt
     }
     if (route.read, route.write) != (Side::Source, Side::Source) {
         return Ok(Some(format!(
-            "the route `{name}` has been `{}` since `{owner}`: applications that read the route would use the targets of this plan immediately; write another name for `route`",
+            "the route `{name}` has been `{}` since the migration `{owner}`: applications that read the route would use the targets of this plan immediately; write another name for `route`",
             route.read.as_str()
         )));
     }
@@ -51,7 +52,7 @@ async fn refused_by(context: &Context, plan: &Plan, route: &Route) -> Result<Opt
 /// Takes the route for the migration of a plan, and opens it to the sources.
 ///
 /// # Errors
-/// When another migration uses the route or has left it set to its targets, the state is not the
+/// When another migration uses the route or has set it to its targets, the state is not the
 /// expected one, or the control table cannot be read or written.
 pub(crate) async fn take(context: &Context, plan: &Plan, expect: Expect<'_>) -> Result<()> {
     for _ in 0..TRIES_MAX {
@@ -75,7 +76,7 @@ mod tests {
     use crate::migrate::start::begin::begin;
     use crate::migrate::switch::switching_tests::{plan, serve};
 
-    /// Ends a migration in a phase, with its route set to a side.
+    /// Moves a migration to the final phase `phase`, with its route set to `side`.
     async fn end(context: &Context, name: &str, phase: Phase, side: Side) {
         let ended = |state: &mut State| {
             state.phase = phase;

@@ -19,7 +19,7 @@ const AT_ONCE: usize = 50;
 pub(crate) struct Run {
     /// The run's number. Run 0 is the backfill.
     pub(crate) number: u64,
-    /// The kind of work.
+    /// The work of the run's tasks, such as a comparison.
     pub(crate) work: Work,
     /// True if the workers repair differences.
     pub(crate) repairs: bool,
@@ -27,8 +27,8 @@ pub(crate) struct Run {
     pub(crate) direction: Direction,
 }
 
-/// Begins a run of tasks and returns its number. The same write applies `notes` to the migration's
-/// state.
+/// Begins a run of tasks and returns the run's number. The same write applies `notes` to the
+/// migration's state.
 ///
 /// # Errors
 /// When the state is not the expected one, or the control table cannot be written.
@@ -46,9 +46,9 @@ pub(crate) async fn begin_run(
     Ok(context.control.change_state(name, expect, begin).await?.run)
 }
 
-/// Creates the tasks of a run for one table, one for each segment. Existing tasks are left
-/// unchanged. Each transaction also checks the state. Therefore a command that changes the state
-/// and then reads the open tasks misses no task.
+/// Creates the tasks of a run for one table, one for each segment. Does not change existing tasks.
+/// Each transaction also checks the state, so no task is created after a state change. A command
+/// that changes the state and then reads the open tasks therefore misses no task.
 ///
 /// # Errors
 /// When the state is not the expected one, or the control table cannot be read or written.
@@ -83,7 +83,7 @@ pub(crate) async fn make_tasks(
     }
 }
 
-/// Returns the run of this work on a table that can be resumed: the migration's last run, or an
+/// Returns a run that can be resumed for the given work on a table: the migration's last run, or an
 /// earlier run that is complete. Returns `None` if a new run has to begin. The caller has to create
 /// missing tasks of the returned run.
 ///
@@ -160,7 +160,7 @@ pub(crate) mod tests {
             (4, vec![(3, done), (3, done)], Some(3)),
             (4, vec![(3, given_up), (3, done)], None),
             (4, vec![(2, done), (2, done), (3, given_up), (3, done)], Some(2)),
-            // The tasks are those of the backfill, not of a sweep.
+            // The tasks belong to the backfill, not to a removal of marks.
             (0, vec![(0, done), (0, done)], None),
         ] {
             let entries: Vec<_> = tasks.iter().map(|(run, (d, s))| task(*run, *d, *s)).collect();

@@ -1,11 +1,12 @@
-//! Reports options of `weir migrate start` that have no effect, before the start.
+//! Finds options of `weir migrate start` that have no effect, so that they are reported before the
+//! start.
 
 /// The facts about a start that decide whether options have an effect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StartFacts<'g> {
     /// The migration.
     pub(super) name: &'g str,
-    /// True if this is a dry run.
+    /// True if the start is a dry run (`--dry-run`).
     pub(super) is_dry: bool,
     /// True if the migration was started before.
     pub(super) is_begun: bool,

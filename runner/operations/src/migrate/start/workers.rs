@@ -18,7 +18,7 @@ use crate::migrate::report::progress::Progress;
 use client::contention::Attempts;
 use client::output::counted;
 
-/// Returns advice about segments that no worker has taken, or that failed or were set aside.
+/// Returns advice about segments that no worker has taken, that failed, or that were set aside.
 pub(crate) fn advice(name: &str, progress: &Progress) -> String {
     let (taken, tasks) = (progress.taken_tasks, progress.tasks);
     match &progress.failing {
@@ -68,15 +68,15 @@ fn failing_line(name: &str, aside: u64, reason: &str) -> String {
     }
 }
 
-/// Returns true if the rate limit applies in the current phase: during the backfill, and during the
-/// revert of a change in place. Comparisons and removals of marks run at full speed.
+/// Returns true if the rate limit applies in the migration's phase: during the backfill, and during
+/// the revert of an in-place change. Comparisons and removals of marks have no rate limit.
 pub(crate) fn keep_rate(state: &State) -> bool {
     matches!(state.phase, Phase::Preparing | Phase::Copying | Phase::Reverting)
 }
 
-/// Returns the failing segments for a status; null if there are none. Only segments of the backfill
-/// and of the last run count. After the end of the migration, they count only while marks are being
-/// removed.
+/// Returns the failing segments for a status; null if there are none. Includes only segments of the
+/// backfill and of the last run. After the end of the migration, includes them only while marks are
+/// being removed.
 pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
     let is_over = state.phase.has_ended() && !state.needs_cleaning;
     let counts = |task: &&Task| !is_over && (task.run >= state.run || task.is_backfill());
@@ -87,9 +87,10 @@ pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
     }
 }
 
-/// Writes each open task again, because the new stream record invokes a worker. This is necessary
-/// after a worker was killed while it held a lease, and for a task that was set aside. Duplicate
-/// work is harmless: the work is idempotent, and only one revision of a task is written.
+/// Writes each open task again, so that the new stream record invokes a worker. This is necessary
+/// after a worker was killed while it held a lease, and for a task that was set aside. If two
+/// workers process a task, the result is correct: the work is idempotent, and only one of them can
+/// write the task's next revision.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -108,9 +109,9 @@ pub(crate) async fn wake_set_aside(context: &Context, name: &str) -> Result<()> 
 async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> bool) -> Result<()> {
     let (state, now) = (context.control.state(name).await?, lease_clock_ms());
     let is_to_be_told = |task: &Task| {
-        // A switch waits for a repair of an earlier run only while the task has a lease. Therefore
-        // the lease is kept while a worker may still process the task. After that time, the worker
-        // was probably killed.
+        // A switch waits for a repair of an earlier run only while the task has a lease. So the
+        // lease is not removed while a worker may still process the task. After that time, the
+        // worker was probably killed.
         let is_waited_for = task.run < state.run && task.repairs && task.may_be_in_progress(now);
         !task.done && !is_waited_for && is_meant(task)
     };
@@ -120,10 +121,10 @@ async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> b
     Ok(())
 }
 
-/// Writes a task again, unless another write has already made a new record. A worker may change the
-/// task at the same time. If the worker releases its lease, this write makes a record that invokes
-/// a worker. If the worker renews its lease or sets the task aside, the task must still be written
-/// again.
+/// Writes a task again, unless another write has already made a new record that invokes a worker. A
+/// worker may change the task at the same time. A write that releases the lease makes such a
+/// record. After a write that renews the lease or sets the task aside, this function must write the
+/// task again.
 async fn wake_one(
     context: &Context,
     mut task: Task,
@@ -148,7 +149,7 @@ async fn wake_one(
     Ok(())
 }
 
-/// Returns the current time of the clock that leases use, in milliseconds since 1970.
+/// Returns the time of the clock that leases use, in milliseconds since 1970.
 pub(crate) fn lease_clock_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! The arguments that all verbs share that switch or end a migration.
+//! The arguments that are common to all subcommands that switch or end a migration.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) struct SwitchArguments {
 }
 
 impl SwitchArguments {
-    /// Runs a verb with the hooks before and after it. A dry run has no hooks.
+    /// Runs a subcommand with the hooks before and after it. A dry run has no hooks.
     pub(crate) async fn with_hooks(
         &self,
         context: &Context,

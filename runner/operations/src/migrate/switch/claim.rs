@@ -18,8 +18,8 @@ use crate::migrate::failure::{Failure, Result, fatal};
 use client::interruption;
 use client::output::say;
 
-/// Time for which a rollback is retried. It is long, because writers are blocked until the rollback
-/// succeeds, and perhaps no other command unblocks them.
+/// Time for which a rollback is retried. The time is long, because writers are blocked until the
+/// rollback succeeds, and perhaps no other command unblocks them.
 const RELEASE_LIMIT: Duration = Duration::from_secs(60);
 const RELEASE_PAUSE: Duration = Duration::from_secs(1);
 /// Time for which a claim is retried if it gets no response. Writers are not blocked during these
@@ -32,16 +32,16 @@ pub(crate) struct Claim<'h> {
     name: &'h str,
     switch: Switch,
     holder: String,
-    /// The phase that the claim sets, and that every later step requires. It is an array because
-    /// [`Expect::claimed_by`] borrows a slice.
+    /// The phase that the claim sets and that every later step requires. The field is an array
+    /// because [`Expect::claimed_by`] borrows a slice.
     phases: [rules::migration::Phase; 1],
     /// The direction and fence of the active migration before the switch.
     followed: Followed,
 }
 
-/// Runs work, and cancels it with an error on Ctrl-C. The work must be cancellable at any point.
-/// This function is needed because the process handles the signal, so Ctrl-C does not end the
-/// process.
+/// Runs work, and on Ctrl-C cancels it and returns an error. The work must be cancellable at any
+/// point. Without this function, Ctrl-C would have no effect on the work, because the process
+/// handles the signal.
 pub(crate) async fn or_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         ended = work => ended,
@@ -125,12 +125,12 @@ impl<'h> Claim<'h> {
         self.context.make(self.name, guard, &claim).await.map(drop)
     }
 
-    /// Returns the state that this holder's steps expect.
+    /// Returns the condition on the migration's state that every step of this claim checks.
     pub(crate) fn expect(&self) -> Expect<'_> {
         Expect::claimed_by(&self.phases, &self.holder)
     }
 
-    /// Makes a phase change as this holder.
+    /// Changes the phase of the migration under the holder name of this claim.
     ///
     /// # Errors
     /// When another command has claimed the migration, or the control table cannot be written.
@@ -138,7 +138,7 @@ impl<'h> Claim<'h> {
         self.context.make(self.name, Guard::held(&self.holder), it).await
     }
 
-    /// Restores the direction and fence of the active migration from before the switch.
+    /// Restores the direction and fence that the active migration had before the switch.
     ///
     /// # Errors
     /// The errors of [`Claim::make`].
@@ -148,7 +148,7 @@ impl<'h> Claim<'h> {
     }
 
     /// Blocks writers, and waits until every writer has read the closed route. If an earlier
-    /// command has blocked writers, the recorded time is kept.
+    /// command has blocked writers, does not change the recorded time of the block.
     ///
     /// # Errors
     /// The errors of [`Claim::make`].
@@ -187,15 +187,15 @@ impl<'h> Claim<'h> {
                 return Err(failure);
             }
             if !is_told {
-                say(&format!("retrying to unblock writers: {failure}"));
+                say(&format!("cannot unblock writers, retrying: {failure}"));
                 is_told = true;
             }
             tokio::time::sleep(RELEASE_PAUSE).await;
         }
     }
 
-    /// Tries once to roll back under the new holder name `holder`. An earlier attempt may have
-    /// written this name already.
+    /// Tries once to roll back under the new holder name `holder`. An earlier attempt of this
+    /// rollback may have written the name already.
     async fn put_back(&self, holder: &str) -> Result<RollbackResult> {
         let (context, switch, name) = (self.context, self.switch, self.name);
         let state = context.state(name).await?;
@@ -228,14 +228,15 @@ impl<'h> Claim<'h> {
     }
 }
 
-/// Returns the part of a message about the time for which writers were blocked, up to `now`. Uses
-/// the time that this process measured if it covers the entire block, because it is more precise
-/// than the recorded time.
+/// Returns the part of a message about the time for which writers were blocked, up to `now`. If
+/// this process measured the entire time, uses its measurement (`own`), because that is more
+/// precise than the recorded time (`held_at`).
 pub(crate) fn held_up(own: Option<Duration>, held_at: Option<i64>, now: i64) -> String {
     let since = |held_at: i64| u64::try_from(now.saturating_sub(held_at)).unwrap_or(0);
     let noted = held_at.map(|held_at| Duration::from_secs(since(held_at)));
     match (own, noted) {
-        // One second is added, because the store's times are whole seconds.
+        // The recorded time may be one second too long, because the store's times are whole
+        // seconds.
         (Some(own), noted) if noted.is_none_or(|noted| own + Duration::from_secs(1) >= noted) => {
             format!("; writers were blocked for {:.1} s", own.as_secs_f64())
         }
@@ -259,7 +260,8 @@ mod tests {
         let own = |millis| Some(Duration::from_millis(millis));
         for (own, held_at, now, expected) in [
             (own(7_300), Some(1_000), 1_008, "; writers were blocked for 7.3 s"),
-            // Another command closed the route and was killed, so the recorded time is used.
+            // Another command closed the route and was killed, so the message uses the recorded
+            // time.
             (own(7_300), Some(1_000), 1_024, "; writers were blocked for 24 s"),
             (None, Some(1_000), 1_024, "; writers were blocked for 24 s"),
             // The time of the block was not recorded.

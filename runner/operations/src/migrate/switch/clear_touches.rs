@@ -1,8 +1,8 @@
-//! Removes the marks that an aborted backfill has left in source items: workers read each segment
+//! Removes the marks that an aborted backfill has set in source items: workers read each segment
 //! again and remove the marks.
 //!
-//! A complete segment has to be read again too. For example, a client may have read an item with
-//! its mark, and put the item later, so that the mark exists again.
+//! Segments that the backfill has completely read have to be read again too. For example, a client
+//! may have read an item with its mark, and put the item later, so that the mark exists again.
 
 use control::{Task, Work};
 
@@ -14,7 +14,7 @@ use crate::migrate::start::workers::lease_clock_ms;
 /// task makes a stream record, which invokes a worker. Returns true if a task had to be restarted;
 /// then the caller's `tasks` are out of date. The call is idempotent, also with concurrent callers.
 ///
-/// A task whose worker may still run is not restarted yet. This worker sets marks, perhaps after
+/// A task whose worker may still run is not restarted yet, because this worker may set marks after
 /// the second read of the segment.
 ///
 /// # Errors
@@ -72,7 +72,7 @@ mod tests {
             let backfill = ["/copied_percent", "/backfill/done", "/backfill/counts/read"].map(of);
             (backfill.map(Option::unwrap), status["backfill"]["second_read"].clone())
         };
-        // One segment is complete. It is read again too.
+        // One segment is complete, and is read again too.
         work(1).await;
         let before = told().await;
         assert_eq!(before, ([50, 1, 7], Value::Null));

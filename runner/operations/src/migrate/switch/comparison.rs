@@ -13,10 +13,10 @@ use crate::migrate::report::progress::Progress;
 use crate::migrate::switch::differences::in_the_way_of_an_end;
 use client::output::counted;
 
-/// Returns the number of open segments of comparisons that block a switch. A repair of a side that
-/// clients no longer use never runs, so it does not count. In earlier runs, only a repair with a
-/// lease counts, because its worker may be writing. A worker that takes any other segment of an
-/// earlier run ends it without work.
+/// Returns the number of open segments of comparisons that block a switch. Repairs that the phase
+/// no longer allows are not counted, because they never run. In earlier runs, only a repair with a
+/// lease is counted, because its worker may be writing. A worker that takes any other segment of an
+/// earlier run ends that segment without work.
 fn open(tasks: &[Task], phase: Phase, last_run: u64) -> usize {
     tasks.iter().filter(|task| is_open(task, phase, last_run)).count()
 }
@@ -28,10 +28,11 @@ fn is_open(task: &Task, phase: Phase, last_run: u64) -> bool {
         && (task.run >= last_run || (task.repairs && task.owner.is_some()))
 }
 
-/// Returns the run of the last comparison and the time at which it began, if it can be resumed.
-/// There are two conditions. The comparison has found no difference, because the item may have been
-/// corrected after a difference was found. Streams still have all writes since the comparison
-/// began. `tasks` are the migration's tasks, and `now` is the store's time.
+/// Returns the run of the last comparison and the time at which it began, if the comparison can be
+/// resumed. There are two conditions. First, the comparison has found no difference; an item with a
+/// difference may have been corrected since, so it would have to be compared again. Second, streams
+/// still have all writes since the comparison began. `tasks` are the migration's tasks, and `now`
+/// is the store's time.
 pub(crate) fn resumable(
     state: &State,
     tasks: &[Task],
@@ -63,8 +64,8 @@ pub(crate) fn at_work(tasks: &[Task], state: &State) -> Option<Progress> {
     (!runs.is_empty()).then(|| Progress::of(of_runs))
 }
 
-/// Checks that no comparison is running, because it may repair items, and that the result of the
-/// last comparison is recorded. If differences are accepted, the result may be unknown.
+/// Checks that no comparison is running, because a comparison may repair items, and that the result
+/// of the last comparison is recorded. If `may_differ` is true, the result need not be recorded.
 ///
 /// # Errors
 /// When one of these conditions is not met, or the control table cannot be read.
@@ -78,7 +79,7 @@ pub(crate) async fn check(
     let open = open(&context.tasks(name).await?, phase, state.run);
     if open > 0 {
         return Err(refused!(
-            "a comparison of `{name}` has {} left, and its repairs must not overwrite writes after the switch: wait for the comparison, or notify workers again with `weir migrate resume {name}`",
+            "a comparison of `{name}` still has {} to read, and its repairs must not overwrite writes after the switch: wait until the comparison ends; if it makes no progress, notify workers again with `weir migrate resume {name}`",
             counted(open, "segment", "segments")
         ));
     }

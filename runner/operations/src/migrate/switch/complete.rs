@@ -1,6 +1,6 @@
 //! `weir migrate complete`: ends the migration, after which no revert is possible, and removes
-//! marks and tombstones. After a cut-over they are in the targets, after a revert in the sources.
-//! Sources of a backfill by touching have marks in both cases.
+//! marks and tombstones. After a cut-over, marks and tombstones are in the targets; after a revert,
+//! in the sources. After a backfill with `backfill: touch`, the sources have marks in both cases.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(crate) struct CompleteArguments {
 pub(crate) fn consequence(kind: Kind) -> &'static str {
     match kind {
         Kind::Purge => {
-            "a last comparison must find no matching item, and functions would stop following the tables"
+            "if a last comparison found no matching item, functions would stop following the tables"
         }
         Kind::InPlace => {
             "no revert would be possible, and functions would stop following the tables"
@@ -57,8 +57,7 @@ pub(crate) fn consequence(kind: Kind) -> &'static str {
     }
 }
 
-/// Completes a migration: no revert is possible afterwards, and the marks are removed from the
-/// targets.
+/// Completes a migration: removes the marks from the targets. No revert is possible afterwards.
 pub(crate) async fn complete(
     context: &Context,
     CompleteArguments { switch: arguments, erased, without_archive }: &CompleteArguments,
@@ -157,20 +156,20 @@ pub(crate) async fn clean(
     Ok(Exit::Done)
 }
 
-/// Reports the tables that clients no longer use, and in which marks and tombstones may remain.
+/// Reports the tables that clients no longer use and that may still contain marks and tombstones.
 fn say_what_stays(plan: &Plan, way: Direction) {
     let tables = still_marked(plan, way);
     if !tables.is_empty() {
         let tables: Vec<String> = tables.iter().map(|table| format!("`{table}`")).collect();
         say(&format!(
-            "{} may keep marks and tombstones (attribute `{MARK}`), because no client uses it now: delete the table; to keep it, delete the items that have only their key and `{MARK}`, and write the others without that attribute",
+            "{} may still contain marks and tombstones (attribute `{MARK}`), and clients no longer use the table: delete the table; to keep the table, delete the items that have only their key and `{MARK}`, and remove `{MARK}` from the other items",
             tables.join(", ")
         ));
     }
 }
 
 /// Returns the tables in which marks remain when a migration ends in a direction: the tables that
-/// the other direction wrote.
+/// functions wrote in the opposite direction.
 fn still_marked(plan: &Plan, way: Direction) -> Vec<&str> {
     let written_before = match way {
         Direction::Forward if plan.inverse.is_empty() => Vec::new(),
@@ -181,8 +180,8 @@ fn still_marked(plan: &Plan, way: Direction) -> Vec<&str> {
     written_before.into_iter().filter(|table| !cleaned.contains(table)).collect()
 }
 
-/// Removes the tombstones and marks that a direction has left in its tables. Returns the number of
-/// removed tombstones, or `None` if the time limit was reached.
+/// Removes the tombstones and marks that a direction has written into its tables. Returns the
+/// number of removed tombstones, or `None` if the time limit was reached.
 async fn take_off(
     context: &Context,
     (plan, fingerprint, way): (&Plan, &str, Direction),
@@ -201,14 +200,14 @@ async fn take_off(
             return Ok(None);
         }
     }
-    // While workers removed marks, they noted tombstones of an earlier aborted run, so a second
-    // sweep is needed.
+    // While workers removed marks, they may have recorded tombstones of an earlier aborted run, so
+    // a second sweep removes these tombstones.
     let late = sweep::sweep(context, name, limit).await?;
     Ok(late.map(|late| swept + late))
 }
 
-/// Returns the tables whose items a direction may have marked: the tables that it wrote, and the
-/// tables whose items it touched.
+/// Returns the tables whose items a direction may have marked: the tables that the direction wrote,
+/// and the tables whose items were touched for the backfill.
 fn marked(plan: &Plan, way: Direction) -> Vec<&str> {
     let mut tables = match way {
         Direction::Forward => plan.target_tables(Direction::Forward),
@@ -277,7 +276,8 @@ mod tests {
         for (plan, after_complete, after_revert) in [
             (plan(), &none[..], &["pets"][..]),
             (plan_with_way_back(), &["cats"], &["pets"]),
-            // A backfill by touching marks its sources, so marks are always removed from them.
+            // A backfill with `backfill: touch` marks its sources, so marks are always removed from
+            // the sources.
             (touching, &none, &["pets"]),
         ] {
             assert_eq!(still_marked(&plan, Direction::Forward), after_complete);
@@ -292,8 +292,8 @@ mod tests {
         let arguments = CompleteArguments::augment_args(clap::Command::new("complete"));
         let arguments = arguments.try_get_matches_from(["complete", NAME]).unwrap();
         let arguments = CompleteArguments::from_arg_matches(&arguments).unwrap();
-        // Just before the write that contains the string `before`, the other command completes or
-        // aborts the migration.
+        // Just before the slower command's write that contains the string `before`, the other
+        // command completes or aborts the migration.
         for (before, other_end, expected) in [
             ("\"S\":\"completing\"", Phase::Completed, Ok(Exit::Done)),
             ("\"S\":\"completed\"", Phase::Completed, Ok(Exit::Done)),

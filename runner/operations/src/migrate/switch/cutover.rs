@@ -22,7 +22,7 @@ use client::output::{no_effect, say};
 /// Arguments of `weir migrate cutover`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate cutover shop --dry-run\n  weir migrate cutover shop --timeout 30\n\nWriters wait for `gate_seconds` and the drain: usually 2 to 4 s on a local store, about 20 s on AWS; at most about --timeout and 17 s, then up to 60 s for a rollback, while the command runs. Readers never wait\n\nExit codes: 0 done, 1 failed, 3 done, but the hook `after-cutover` failed, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed or that the cut-over is committed but incomplete; then run it again"
+    after_help = "Examples:\n  weir migrate cutover shop --dry-run\n  weir migrate cutover shop --timeout 30\n\nWriters wait for `gate_seconds` and the drain: usually 2 to 4 s on a local store, about 20 s on AWS; at most about --timeout plus 17 s, then up to 60 s for a rollback, while the command runs. Readers never wait\n\nExit codes: 0 done, 1 failed, 3 done, but the hook `after-cutover` failed, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed or that the cut-over is committed but incomplete; then run it again"
 )]
 pub(crate) struct CutoverArguments {
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub(crate) struct CutoverArguments {
     without_followers: bool,
 }
 
-/// Switches to the targets.
+/// Switches readers and writers to the targets.
 pub(crate) async fn cutover(
     context: &Context,
     CutoverArguments { switch: arguments, no_way_back, without_followers }: &CutoverArguments,
@@ -108,7 +108,7 @@ fn unused_options(
     let has_way_back = !plan.inverse.is_empty() || plan.kind.is_in_place();
     let no_way_back = match (plan.kind.is_in_place(), has_way_back) {
         _ if !no_way_back => None,
-        (true, _) => Some("the cut-over of a change in place never needs it"),
+        (true, _) => Some("the cut-over of an in-place change never requires the option"),
         (false, true) => {
             Some("the plan has an `inverse`, so `weir migrate revert` can switch back")
         }
@@ -134,8 +134,8 @@ pub(crate) fn consequence(plan: &Plan) -> String {
     )
 }
 
-/// Returns why the last comparison is too old for a cut-over; `None` if it is recent enough.
-/// Streams must still have all writes since the comparison.
+/// Returns why the last comparison is too old for a cut-over; `None` if the comparison is recent
+/// enough. Streams must still have all writes since the comparison.
 async fn too_old(context: &Context, name: &str, state: &State) -> Option<String> {
     let age = state.comparison_age(context.now().await);
     (age > COMPARISON_SECONDS).then(|| {

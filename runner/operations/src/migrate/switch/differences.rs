@@ -10,8 +10,8 @@ pub(crate) fn differences(found: &Progress) -> u64 {
     DIFFERENCES.iter().map(|kind| found.count(kind)).sum()
 }
 
-/// Returns the number of differences that block the end of a migration in place. Differences in the
-/// reverse direction do not count, because no revert is possible after the end.
+/// Returns the number of differences that block the end of an in-place migration. Items that
+/// `inverse` does not restore are not counted, because no revert is possible after the end.
 pub(crate) fn in_the_way_of_an_end(found: &Progress) -> u64 {
     differences(found).saturating_sub(found.count("not_invertible"))
 }

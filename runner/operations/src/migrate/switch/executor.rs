@@ -32,10 +32,10 @@ use client::output::{say, show};
 /// complete.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
-/// The operator's request, and the results of earlier checks.
+/// The operator's request for a switch, and the results of the checks before it.
 pub(crate) struct SwitchRequest {
-    /// The reason why the last comparison or proof is too old for a new switch; `None` if it is
-    /// recent enough.
+    /// The reason why the last comparison or proof is too old for a new switch; `None` if the
+    /// comparison or proof is recent enough.
     pub(crate) stale: Option<String>,
     /// True if the switch must check that functions read the targets' streams.
     pub(crate) asks_followers: bool,
@@ -60,9 +60,11 @@ pub(crate) struct Executor<'c> {
     claim: Option<Claim<'c>>,
     /// Time after which a stream has delivered the record of every earlier write.
     settle: Duration,
-    /// Additional time that a fence may take while writers are blocked.
+    /// Additional time that a fence may take while writers are blocked, because record times are
+    /// coarse.
     fence: Duration,
-    /// The time limit from the claim to the commit. `deadline` is the moment at which it ends.
+    /// The time limit from the claim to the commit. `deadline` is the moment at which this time
+    /// ends.
     most: Duration,
     deadline: Instant,
     /// The moment at which writers were blocked.
@@ -71,7 +73,7 @@ pub(crate) struct Executor<'c> {
     back_since: Option<i64>,
     epoch: u64,
     was_open: bool,
-    /// The failures of the steps that failed.
+    /// The combined failure of all steps that failed.
     failure: Option<Failure>,
 }
 
@@ -133,7 +135,7 @@ impl<'c> Executor<'c> {
         }
     }
 
-    /// Performs a step. Before the commit, the time limit bounds the step.
+    /// Performs a step. Before the commit, the step is cancelled at the time limit.
     async fn ended(&mut self, step: Step) -> Result<Outcome> {
         if step == Step::Clean {
             return or_interrupted(self.perform(step)).await;
@@ -217,8 +219,8 @@ impl<'c> Executor<'c> {
         Ok(self.drain.insert(known))
     }
 
-    /// Checks that every document can be assembled into one item again. Reports the documents that
-    /// cannot be assembled.
+    /// Checks that every document of a split can be assembled into one item. Reports the documents
+    /// that cannot be assembled.
     async fn check_documents(&mut self) -> Result<Outcome> {
         let migration = match self.back.take() {
             Some(known) => known,
@@ -263,8 +265,8 @@ impl<'c> Executor<'c> {
         if let Some(why) = self.request.stale.clone() {
             return Err(Failure::Refused(why));
         }
-        // If an earlier command has blocked writers, it had passed the checks. So a command that
-        // resumes the switch skips them.
+        // An earlier command blocks writers only after it has passed the checks. So if writers are
+        // blocked, a command that resumes the switch skips the checks.
         let is_back = self.switch == Switch::REVERT;
         let may_differ = self.request.may_differ || (is_back && self.state.held_at.is_some());
         if is_back && !may_differ {
@@ -295,7 +297,7 @@ impl<'c> Executor<'c> {
         let (context, expect) = (self.context, self.current_claim()?.expect());
         let has_way_back = self.switch == Switch::CUTOVER && !self.plan.inverse.is_empty();
         let back_since = if self.switch == Switch::CUTOVER && self.plan.kind.is_in_place() {
-            // A change in place continues in the same direction, because late writes with old
+            // An in-place change continues in the forward direction, because late writes with old
             // attributes must be changed until the migration is completed.
             Some(self.state.since)
         } else if has_way_back {
@@ -406,8 +408,8 @@ impl<'c> Executor<'c> {
 }
 
 /// Returns the additional time for which writers may be blocked by the fence of the reverse
-/// direction, because record times are coarse. Prints a message, because `--timeout` does not limit
-/// this time.
+/// direction, because record times are coarse. If there is any, prints a message, because
+/// `--timeout` does not limit this time.
 async fn fence_time(context: &Context, plan: &Plan) -> Result<Duration> {
     if plan.inverse.is_empty() || plan.kind.is_in_place() {
         return Ok(Duration::ZERO);

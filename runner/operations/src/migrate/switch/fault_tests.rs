@@ -42,8 +42,8 @@ use client::exit::Exit;
 use client::output::Output;
 use testing::proxy::{self, Fails, cancelled, refusal};
 
-/// Returns a context whose store gives this response to a number of the next requests of an
-/// operation.
+/// Returns a context whose store responds to the next requests of `operation` with `answer`, and
+/// the number of such requests, which is 0 at first.
 async fn failing(
     served: &Served,
     operation: &'static str,
@@ -152,7 +152,7 @@ async fn a_claimed_switch_continues_after_a_lost_answer() {
     let served = serve().await;
     is_in(&served.context, Phase::Ready).await;
     for is_written in [true, false] {
-        // The first request or its response is lost. Further requests get no response for a while.
+        // The first request or its response is lost. Then several further requests get no response.
         let control = served.context.control.clone();
         let (lost, other) = (Arc::new(AtomicU32::new(0)), !is_written);
         let script = move |operation: &str, body: &str| {
@@ -185,7 +185,7 @@ async fn a_claimed_switch_continues_after_a_lost_answer() {
             }
             Err(problem) => {
                 assert!(
-                    !is_written && problem.to_string().contains("has claimed this step"),
+                    !is_written && problem.to_string().contains("is already carrying out"),
                     "{problem}"
                 );
             }
@@ -197,7 +197,7 @@ async fn a_claimed_switch_continues_after_a_lost_answer() {
     }
 }
 
-/// Goal: a command whose claim got no response still carries out the revert of a change in place.
+/// Goal: a command whose claim got no response still performs the revert of an in-place change.
 #[tokio::test]
 async fn items_are_changed_back_after_a_lost_answer_to_the_claim() {
     let served = serve().await;
@@ -298,8 +298,8 @@ async fn a_cutover_during_a_comparison_does_not_block_writers() {
     assert_eq!(status["next_steps"].as_array().unwrap().len(), 1, "{status}");
 }
 
-/// Goal: a command that takes over a revert repeats the checks, unless the earlier command had
-/// passed them and blocked writers.
+/// Goal: a command that takes over a revert repeats the checks if the earlier command has not yet
+/// blocked writers.
 #[tokio::test]
 async fn a_way_back_that_waited_for_leave_is_asked_again() {
     let served = serve().await;
@@ -430,7 +430,8 @@ async fn tombstones_are_removed_many_at_the_same_time() {
         let put = client.put_item().table_name("pets").item("p", text(&number.to_string()));
         put.item("_weir", mark).send().await.unwrap();
     }
-    // The reads of tombstones wait for each other, so the test passes only if they are concurrent.
+    // Each read of a tombstone waits for the other reads, so the test passes only if the reads are
+    // concurrent.
     let barrier = Arc::new(Barrier::new(TOGETHER));
     let script = move |operation: &str, body: &str| {
         let barrier = Arc::clone(&barrier);

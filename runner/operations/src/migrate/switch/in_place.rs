@@ -1,5 +1,5 @@
-//! Reverts and completes migrations that change items in place. Their revert is a second backfill,
-//! and a purge ends with a receipt. `executor` switches all other migrations.
+//! Reverts and completes migrations that change items in place. The revert of such a migration is a
+//! second backfill, and a purge ends with a receipt. `executor` switches all other migrations.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,17 +33,18 @@ use client::output::{self, no_effect, say, show};
 /// The action of `complete` on the archives of a purge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ArchiveEnd<'a> {
-    /// Erase the archives, except those for which the operator passes a response of the function.
+    /// Erase from the archives, except from archives for which the operator passes a response of
+    /// the function archive-maintenance.
     Erase(&'a [PathBuf]),
     /// Leave the archives unchanged, and record this in the receipt.
     Skip,
 }
 
-/// Timeout of the comparison at the end. Writers are not blocked during this comparison.
+/// Timeout of the last comparison of a migration. Writers are not blocked during this comparison.
 const COMPARISON_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Changes every item back, while clients write the old attributes. If the command is run again, it
-/// resumes open work.
+/// Changes every item back with `inverse`, while clients write the old attributes. A command that
+/// is run again resumes the segments that are not complete.
 pub(crate) async fn revert(
     context: &Context,
     name: &str,
@@ -56,14 +57,15 @@ pub(crate) async fn revert(
     let direction = Direction::Reverse;
     let followed = context.control.active().await?.active.get(name).cloned();
     let reverse = || Followed { direction, fingerprint: fingerprint.to_owned(), since: 0 };
-    // The latest command carries out the revert. Later steps of an earlier command have no effect.
+    // The latest command performs the revert. From its claim on, the steps of earlier commands have
+    // no effect.
     let claim =
         Claim::acquire(context, name, Switch::REVERT, followed.unwrap_or_else(reverse)).await?;
     let expect = claim.expect();
     let epoch = turn_writers(context, &claim, plan).await?;
     let (number, since) = match resumable_change(context, plan, fingerprint).await? {
         Some(known) => {
-            say("resuming the revert: items that are already changed back stay changed back");
+            say("resuming the revert; items that are already changed back are not changed again");
             workers::wake(context, name).await?;
             known
         }
@@ -83,13 +85,12 @@ pub(crate) async fn revert(
     let compared =
         verify::look_through(context, name, direction, expect, false, COMPARISON_LIMIT).await?;
     let Some(compared) = compared else { return Ok(Exit::TimedOut) };
-    // Only these two counts matter. Items that could not be changed forward again do not block a
-    // revert.
+    // Only these two counts block a revert. Items that could not be changed forward again do not.
     let left = compared.found.count("refused") + compared.found.count("different");
     if left > 0 {
         let samples = compared.found.samples.iter().map(|sample| format!("\n  {sample}"));
         say(&format!(
-            "{} cannot be changed back:{}\nchange or delete the named items and run `weir migrate revert {name}` again; writers use the sources, and their writes are changed back meanwhile",
+            "{} cannot be changed back:{}\nchange or delete the named items and run `weir migrate revert {name}` again; writers use the sources, and until then, workers change the items of their writes back",
             output::counted(left, "item", "items"),
             samples.collect::<String>()
         ));
@@ -107,8 +108,8 @@ pub(crate) async fn revert(
 /// earlier command may have switched the writers already.
 ///
 /// # Errors
-/// When the control table cannot be written, or on Ctrl-C. Then writers use the new attributes
-/// again, unless the message says otherwise.
+/// When the control table cannot be written, or on Ctrl-C. Writers then use the new attributes,
+/// unless the message reports that the rollback failed.
 async fn turn_writers(context: &Context, claim: &Claim<'_>, plan: &Plan) -> Result<u64> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let sides = (Side::Source, Side::Source);
@@ -127,7 +128,7 @@ async fn turn_writers(context: &Context, claim: &Claim<'_>, plan: &Plan) -> Resu
         Err(failure) => failure,
     };
     Err(match claim.release().await {
-        Ok(_) => failure.with(|text| format!("{text}; nothing was changed back")),
+        Ok(_) => failure.with(|text| format!("{text}; the revert changed no item")),
         Err(problem) => failure.with(|text| {
             format!(
                 "{text}, and the rollback failed: {problem}; writers may be blocked: run `weir migrate revert {name}` again"
@@ -136,24 +137,19 @@ async fn turn_writers(context: &Context, claim: &Claim<'_>, plan: &Plan) -> Resu
     })
 }
 
-/// Waits until every write from before the route change is changed back. Returns the number of
-/// shards, or `None` after the time limit.
+/// Waits until `inverse` has changed the items of every write from before the route change back.
+/// Returns the number of drained shards, or `None` if the time limit was reached.
 async fn drain_changed_back(
     context: &Context,
     plan: &Plan,
     since: i64,
     limit: Duration,
 ) -> Result<Option<usize>> {
-    // The wait ends when invocations from before the switch have ended, so that their writes are
+    // Waits until all invocations from before the switch have ended, so that their writes are
     // changed back too.
     let name = plan.migration.as_str();
-    sweep::wait(
-        context,
-        name,
-        plan,
-        "until then, the changes of such invocations are changed back",
-    )
-    .await?;
+    sweep::wait(context, name, plan, "until then, workers undo the changes of such invocations")
+        .await?;
     let counted = RecordSelection::new(since, since);
     Ok(proved(context, plan, (Direction::Reverse, counted), limit).await?.ok())
 }
@@ -173,8 +169,8 @@ async fn proved(
 
 /// Returns the open run that changes items back, with its fence. Returns `None` if this run was not
 /// started or is complete, or if another run has begun after it. A complete run is not used again,
-/// because streams may lack records after its fence: they were trimmed, or a stream was enabled
-/// later.
+/// because streams may lack records after its fence: a stream may have trimmed them, or may have
+/// been enabled later.
 async fn resumable_change(
     context: &Context,
     plan: &Plan,
@@ -183,8 +179,8 @@ async fn resumable_change(
     let name = plan.migration.as_str();
     let (state, active) = (context.state(name).await?, context.control.active().await?);
     let (last, since) = (state.run, state.back_since);
-    // The migration may have become active with a newer fence after the run began. Such a run may
-    // miss the writes between both fences, so it is not resumed.
+    // The migration may have become active with a newer fence after the run began. The run may miss
+    // the writes between the two fences, so it is not resumed.
     let direction = Direction::Reverse;
     let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since };
     let age = context.now().await.saturating_sub(since);
@@ -224,8 +220,8 @@ async fn begin_changing_back(
     Ok((begin_run(context, name, expect, with_fence).await?, since))
 }
 
-/// Makes the migration inactive once every write from before this command is applied. A purge also
-/// writes its receipt.
+/// Makes the migration inactive once every write from before this command is applied. For a purge,
+/// also writes the receipt.
 pub(crate) async fn complete(
     context: &Context,
     plan: &Plan,
@@ -237,8 +233,8 @@ pub(crate) async fn complete(
     let (control, name) = (&context.control, plan.migration.as_str());
     let is_closed = state.phase == Phase::Completing;
     if is_closed && !control.active().await?.active.contains_key(name) {
-        // An earlier command was killed at this point. It had proved that all writes are applied,
-        // and functions no longer apply later writes.
+        // An earlier command was killed after it had proved that all writes are applied and had
+        // made the migration inactive, so that functions apply no later writes.
         return end(context, plan).await;
     }
     let expect = Expect::phases(&[Phase::Ready, Phase::CutOver, Phase::Completing]);
@@ -253,11 +249,11 @@ pub(crate) async fn complete(
         say("nothing was changed, and functions still follow the migration");
         return Ok(Exit::TimedOut);
     }
-    // The comparison has to be repeated in two cases: it is old, so streams may have trimmed
-    // records; or the result of a later comparison was not recorded.
+    // The comparison has to be repeated in two cases: if it is so old that streams may have trimmed
+    // records, or if the result of a later comparison was not recorded.
     let is_unknown = context.state(name).await?.comparing.is_some();
-    // A purge always compares once more. In the phase `completing`, an earlier command has done
-    // this and found no item.
+    // A purge always compares once more. In the phase `completing`, an earlier command has made
+    // this comparison and found no matching item.
     let compares = is_unknown || (plan.kind == Kind::Purge && !is_closed);
     let is_too_old = state.comparison_age(context.now().await) > COMPARISON_SECONDS;
     let compared = if compares || is_too_old {
@@ -271,12 +267,13 @@ pub(crate) async fn complete(
         compared.as_ref().map_or(0, |ComparisonResult { found, .. }| in_the_way_of_an_end(found));
     if left > 0 {
         say(&format!(
-            "{} not as the plan requires, so nothing was changed: before the cut-over, `weir migrate verify {name}` shows examples",
+            "{} not as the plan requires, so the migration was not completed: before the cut-over, `weir migrate verify {name}` shows examples",
             output::counted(left, "item is", "items are")
         ));
         return Ok(Exit::Differences);
     }
-    // If a later comparison has begun, the result of this comparison no longer counts.
+    // The phase change fails if a later comparison has begun, because only the result of the last
+    // comparison is valid.
     let guard = Guard { holder: None, run: compared.as_ref().map(|compared| compared.run) };
     let close = Move::CloseInPlace(compared.as_ref().map(ComparisonResult::verified));
     let state = context.make(name, guard, &close).await?;
@@ -287,7 +284,7 @@ pub(crate) async fn complete(
     end(context, plan).await
 }
 
-/// Does the last step for a migration that is no longer active.
+/// Moves a migration that is no longer active to the phase `completed`, and shows its receipt.
 async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
     let name = plan.migration.as_str();
     context.make(name, Guard::default(), &Move::Complete).await?;
@@ -306,11 +303,13 @@ async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Returns the receipts of erasures from the archives of the plan's tables. The function stores
-/// them under the migration's name, so a repeated `complete` returns all of them.
+/// Erases from the archives of the plan's tables, and returns the receipts. The function
+/// archive-maintenance stores the receipts under the migration's name, so a repeated `complete`
+/// returns all of them.
 ///
 /// # Errors
-/// When no function runs on this machine and no response was passed, or the function failed.
+/// When no function runs on this machine and no response of the function was passed, or the
+/// function failed.
 async fn archives(
     name: &str,
     plan: &Plan,
@@ -342,7 +341,8 @@ async fn archives(
             "receipt": of("receipt"),
         });
         // All other times of the receipt are by the store's clock. If the function's clock differs
-        // from it, the receipt also has the time of the erasure by the store's clock.
+        // from the store's clock, the receipt also has the time of the erasure by the store's
+        // clock.
         if let (Some(seconds), Some(told)) = (receipt.get("storeSeconds"), told.as_object_mut()) {
             told.insert("erased_at_of_store".to_owned(), seconds.clone());
         }
@@ -354,7 +354,7 @@ async fn archives(
 /// Reports `--without-archive`, and responses passed with `--erased`, if they have no effect.
 ///
 /// # Errors
-/// When a file is not a response of the function.
+/// When a file is not a response of the function archive-maintenance.
 pub(crate) fn say_unused_answers(
     plan: &Plan,
     given: &[PathBuf],
@@ -363,13 +363,13 @@ pub(crate) fn say_unused_answers(
     let archived: Vec<&str> =
         plan.from.iter().filter(|it| it.archive).map(|it| it.table.as_str()).collect();
     if without_archive && archived.is_empty() {
-        no_effect("--without-archive", "the plan erases from no archive");
+        no_effect("--without-archive", "no table of the plan has `archive: true`");
     }
     for path in given {
         let name = plan.migration.as_str();
         let receipt = read_answer(path)?;
         if archived.is_empty() {
-            no_effect("--erased", "the plan erases from no archive");
+            no_effect("--erased", "no table of the plan has `archive: true`");
         } else if !archived.iter().any(|table| is_of(&receipt, name, table)) {
             let why = format!(
                 "the file is not the response to an erasure of `{name}` in {}",
@@ -393,7 +393,7 @@ async fn erase(name: &str, table: &str, output: Option<&Output>) -> Result<Value
     say(&format!("erasing from the archive of `{table}`"));
     let answer = maintenance::ask(request.clone()).await.map_err(|problem| {
         format!(
-            "the archive of `{table}` was not erased, so `{name}` is not completed: {problem}\nRun `complete` again where `weir up` runs; on AWS send {request} to the function archive-maintenance, and pass its answer: `weir migrate complete {name} --erased answer.json`. If the condition fails for a row, send the event with a `where` that works for every row, under the same `name`, and pass that answer. If the table has no archive, `weir migrate complete {name} --without-archive` completes without it"
+            "the archive of `{table}` was not erased, so `{name}` is not completed: {problem}\nRun `complete` again where `weir up` runs; on AWS, send {request} to the function archive-maintenance, and pass its response: `weir migrate complete {name} --erased answer.json`. If the condition fails for a row, send the event with a `where` that works for every row and with the same `name`, and pass the response to that event. If the table has no archive, `weir migrate complete {name} --without-archive` completes without it"
         )
     })?;
     receipt_in(&answer)
@@ -410,7 +410,7 @@ fn read_answer(path: &Path) -> Result<Value> {
     })
 }
 
-/// Returns the receipt in a response of the function.
+/// Returns the receipt in a response of the function archive-maintenance.
 fn receipt_in(answer: &str) -> Result<Value> {
     let answer: Value = serde_json::from_str(answer)
         .map_err(|error| format!("not a response from `archive-maintenance`: {error}"))?;
@@ -453,7 +453,7 @@ async fn receipt(
     })
     .to_string();
     let entry = Receipt { migration: name.to_owned(), revision: 0, receipt };
-    // A receipt that an earlier command has written is kept.
+    // If an earlier command has written a receipt, it is not replaced.
     context.control.replace(entry).await.map(drop)
 }
 
@@ -471,8 +471,8 @@ async fn removals<'p>(context: &Context, plan: &'p Plan) -> Result<BTreeMap<&'p 
     Ok(plan.source_tables(Direction::Forward).into_iter().map(of_table).collect())
 }
 
-/// Reports the number of items that a purge has already removed from its tables. Returns the exit
-/// code of differences if the number is 0 and the plan erases no archive.
+/// Reports the number of items that a purge has already removed from its tables. Returns
+/// `Exit::Differences` if the number is 0 and the plan erases from no archive.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -493,8 +493,8 @@ pub(crate) async fn removed_so_far(context: &Context, plan: &Plan) -> Result<Exi
     Ok(Exit::Differences)
 }
 
-/// Returns the number of items that a purge has removed from its tables and archives, from its
-/// receipt.
+/// Returns the number of items that a purge has removed from its tables and archives, as its
+/// receipt states.
 fn removed(receipt: &Value) -> u64 {
     let sum = |part: &str, member: &str| -> u64 {
         let entries = receipt.get(part).and_then(Value::as_object).into_iter().flatten();
@@ -562,7 +562,7 @@ mod tests {
                 if write == Side::Source {
                     return blocked_reads;
                 }
-                // At this point, workers do not apply the inverse yet.
+                // While writers are blocked, workers do not apply the inverse yet.
                 assert_eq!(now, before, "{write:?}");
                 blocked_reads += u32::from(write == Side::None);
                 tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,10 +1,10 @@
 //! Tracks the proved time after a cut-over: all writes to the targets up to this time have been
-//! copied back to the sources. A revert needs a recent proof.
+//! copied back to the sources. A revert requires a recent proof.
 //!
 //! There are three proofs: the cut-over itself, a comparison without a difference, and a pass over
-//! the streams that finds all records applied. A pass counts only if the streams still have all
-//! records since the previous proved time. Streams trim records after 24 hours, so a check every 12
-//! hours is enough. After a longer pause, a comparison is needed.
+//! the streams that finds all records applied. A pass is a proof only if the streams still have all
+//! records since the previous proved time. Streams trim records after 24 hours, so a pass every 12
+//! hours is sufficient. If no pass was made in time, a comparison is required.
 
 use control::{COMPARISON_SECONDS, Expect, State};
 use jiff::Timestamp;
@@ -16,7 +16,8 @@ use crate::migrate::context::Context;
 use crate::migrate::drain::proof::DrainPass;
 use client::output::counted;
 
-/// Minimum seconds between two recorded proved times, so that not every check writes.
+/// Minimum seconds between two recorded proved times, so that not every pass writes to the control
+/// table.
 const NOTED_EVERY_SECONDS: i64 = 600;
 
 /// Returns the seconds since the last proved time.
@@ -24,7 +25,8 @@ pub(crate) fn age(state: &State, now: i64) -> i64 {
     now.saturating_sub(state.reverse_known_until())
 }
 
-/// Returns true if writes to the targets of a plan are copied back, so that there is a proved time.
+/// Returns true if a plan has a proved time: its migration copies writes to the targets back to the
+/// sources.
 pub(crate) fn has_one(plan: &Plan) -> bool {
     matches!(plan.kind, Kind::Restructure | Kind::Split) && !plan.inverse.is_empty()
 }
@@ -51,8 +53,8 @@ pub(crate) async fn forgotten(
     ))
 }
 
-/// Returns a message about the differences of the last comparison after the cut-over, which block a
-/// revert; `None` without differences.
+/// Returns a message about the differences that the last comparison after the cut-over found, and
+/// that block a revert; `None` without differences.
 pub(crate) fn differences(state: &State) -> Option<String> {
     let (name, found) = (&state.migration, state.back_differences.filter(|found| *found > 0)?);
     Some(format!(
@@ -69,8 +71,8 @@ pub(crate) async fn note(
     looked: &DrainPass,
     began: i64,
 ) {
-    // The proved time is earlier than `began`, because a record may appear late, and its time is
-    // rounded down.
+    // The proved time is earlier than `began`, because a record may appear late in the stream, and
+    // record times are rounded down.
     let until = began - i64::from(plan.settle_seconds) - 1 - looked.behind;
     if state.phase != Phase::CutOver || !proves(state.reverse_known_until(), looked, until, began) {
         return;
@@ -83,7 +85,7 @@ pub(crate) async fn note(
         }
         is_later
     };
-    // A failed write is ignored, because the next pass proves a later time.
+    // A failed write of the proved time is ignored, because the next pass proves a later time.
     let _ = context.control.change_state(&plan.migration, expect, later).await;
 }
 
@@ -98,7 +100,7 @@ fn proves(known: i64, looked: &DrainPass, until: i64, began: i64) -> bool {
         && until.saturating_sub(known) >= NOTED_EVERY_SECONDS
 }
 
-/// Returns the proved time as JSON for a status; null if no writes are copied back in this phase.
+/// Returns the proved time as JSON for a status; null if the phase copies no writes back.
 pub(crate) fn describe(state: &State, plan: Option<&Plan>, now: i64) -> Value {
     if !plan.is_some_and(has_one) || state.phase != Phase::CutOver {
         return Value::Null;
@@ -130,11 +132,11 @@ pub(crate) fn line(way_back: &Value) -> Option<String> {
     // If records may have been trimmed, passes over the streams prove nothing.
     if way_back.get("may_be_trimmed").and_then(Value::as_bool) == Some(true) {
         return Some(format!(
-            "all writes up to {known} were copied back; streams may have trimmed later ones"
+            "all writes up to {known} were copied back; streams may have trimmed the records of later writes"
         ));
     }
     Some(format!(
-        "all writes up to {known} were copied back; check again by {until}, with `verify`, or with `status` while no change waits"
+        "all writes up to {known} were copied back; check again by {until}: run `verify`, or `status` while no change is waiting"
     ))
 }
 

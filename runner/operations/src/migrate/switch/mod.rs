@@ -1,4 +1,4 @@
-//! The verbs that compare, switch and end migrations.
+//! The subcommands that compare, switch and end migrations.
 //!
 //! The crate `control` decides the order of steps.
 

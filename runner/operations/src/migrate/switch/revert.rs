@@ -1,6 +1,6 @@
 //! `weir migrate revert`: checks before readers and writers are switched back to the sources.
 //!
-//! `executor` performs the switch. `in_place` reverts changes in place.
+//! `executor` performs the switch. `in_place` reverts in-place changes.
 
 use clap::Args;
 use control::verbs::{Verb, VerbDecision, decide_verb};
@@ -22,7 +22,7 @@ use client::output::{no_effect, say};
 /// Arguments of `weir migrate revert`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate revert shop --dry-run\n  weir migrate revert shop\n\nWaits until 65 s after the switch (`function_seconds` and 5), then removes tombstones and marks, which takes minutes for large tables. In place, it ends once all items are changed back. Clients may write meanwhile\n\nExit codes: 0 done, 1 failed, 3 some items cannot be changed back, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed, or that the revert is committed but incomplete; then run it again"
+    after_help = "Examples:\n  weir migrate revert shop --dry-run\n  weir migrate revert shop\n\nWaits until 65 s after the switch (`function_seconds` plus 5), then removes tombstones and marks, which takes minutes for large tables. In place, it ends once all items are changed back. Clients may write meanwhile\n\nExit codes: 0 done, 1 failed, 3 some items cannot be changed back, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed, or that the revert is committed but incomplete; then run it again"
 )]
 pub(crate) struct RevertArguments {
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(crate) fn consequence(plan: &Plan) -> String {
     "writers would be blocked until all streams are drained, then use the sources".to_owned()
 }
 
-/// Switches back to the sources.
+/// Switches readers and writers back to the sources.
 pub(crate) async fn revert(
     context: &Context,
     RevertArguments { switch: arguments, with_differences }: &RevertArguments,
@@ -62,7 +62,8 @@ pub(crate) async fn revert(
     match decide_verb(name, plan.kind, Verb::Revert, phase) {
         VerbDecision::CarryOut | VerbDecision::TakeOver => {}
         VerbDecision::AlreadyDone if state.needs_cleaning && !arguments.dry_run => {
-            // An earlier revert has switched readers and writers, but has not removed all marks.
+            // An earlier `revert` has switched readers and writers, but may not have removed all
+            // marks.
             return clean(context, &plan, &fingerprint, arguments.limit()).await;
         }
         VerbDecision::AlreadyDone => {
@@ -111,7 +112,7 @@ fn in_vain(plan: &Plan, state: &State) -> Option<&'static str> {
     if plan.kind.is_in_place() {
         return Some("items that cannot be changed back are never skipped");
     }
-    // The option also accepts an unfinished comparison, whose result is unknown.
+    // The option also permits a revert after an unfinished comparison, whose result is unknown.
     let may_differ = state.back_differences.is_some_and(|found| found > 0);
     let is_known = state.comparing.is_none() && !may_differ;
     is_known.then_some("no comparison after the cut-over has found a difference")

@@ -1,8 +1,8 @@
-//! Removes tombstones (markers of deleted items) that are no longer needed.
+//! Removes tombstones (markers of deleted items) that are no longer required.
 //!
 //! An invocation from before a switch may hang, and put an old item late. A tombstone makes this
-//! put fail. Therefore tombstones are kept until every invocation from before the switch has timed
-//! out.
+//! put fail. Therefore no tombstone is removed until every invocation from before the switch has
+//! timed out.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -32,8 +32,8 @@ const AT_ONCE: usize = 32;
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// Returns real time in seconds since 1970, for the age of invocations. Normally this is the time
-/// of the store's responses, because commands may run on different machines. The responses of a
-/// local store have its own clock, which may be advanced, so this machine's clock is used instead.
+/// in the store's responses, because commands may run on different machines. The clock of a local
+/// store may be advanced, so for a local store, the clock of this machine is used.
 pub(crate) async fn real_seconds(context: &Context) -> u64 {
     let told = match endpoint::ask_clock(&context.endpoint).await {
         Some(_) => None,
@@ -85,7 +85,7 @@ pub(crate) async fn wait(context: &Context, name: &str, plan: &Plan, then: &str)
     }
 }
 
-/// The action for an item for which a tombstone was noted.
+/// The action for an item of which the control table records a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CleaningAction {
     /// The item does not exist, is no longer a tombstone, or does not belong to the migration.
@@ -107,9 +107,10 @@ impl CleaningAction {
     }
 }
 
-/// Removes every noted tombstone that is still a tombstone. Returns the number of removed
-/// tombstones. After the time limit, reports the timeout and returns `None`; the next sweep
-/// resumes. The caller must have waited for all invocations from before the switch.
+/// Removes every recorded tombstone, unless a client has replaced it by an item. Returns the number
+/// of removed tombstones. After the time limit, reports the timeout and returns `None`; the next
+/// sweep removes the others. The caller must have waited for all invocations from before the
+/// switch.
 pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Result<Option<u64>> {
     let mut schemas: BTreeMap<String, KeySchema> = BTreeMap::new();
     let begun = Instant::now();
@@ -124,7 +125,7 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
                 schemas.insert(table.clone(), schema);
             }
         }
-        // A removal that has started is not cancelled, because it may have to put an item back.
+        // A removal that has started is not cancelled, because it may have to restore an item.
         let mut left = notes.len();
         let in_time = notes.iter().take_while(|_| begun.elapsed() < limit).inspect(|_| left -= 1);
         let sweeps = in_time.map(|note| sweep_one(context, note, &schemas));
@@ -133,7 +134,7 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
             swept += u64::from(is_swept?);
             looked += 1;
             if said.elapsed() > SAY_EVERY {
-                let notes = counted(looked, "note of a tombstone is", "notes of tombstones are");
+                let notes = counted(looked, "tombstone entry is", "tombstone entries are");
                 let removed = counted(swept, "tombstone", "tombstones");
                 say(&format!("{notes} processed, {removed} removed"));
                 said = Instant::now();
@@ -152,7 +153,8 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
     Ok(Some(swept))
 }
 
-/// Removes one tombstone and its note. Returns true if the item was a tombstone.
+/// Removes one tombstone and its entry in the control table. Returns true if the item was a
+/// tombstone.
 async fn sweep_one(
     context: &Context,
     note: &Tombstone,
@@ -160,12 +162,13 @@ async fn sweep_one(
 ) -> Result<bool> {
     let Tombstone { table, key, at, .. } = note;
     let Some(schema) = schemas.get(table) else { return Ok(false) };
-    let key = item_from_str(key)
-        .map_err(|error| format!("a tombstone's note has an invalid key: {error}"))?;
+    let key = item_from_str(key).map_err(|error| {
+        format!("a tombstone entry of the control table has an invalid key: {error}")
+    })?;
     let is_swept = match remove(&context.control.client, table, schema, &key).await? {
         RemovalResult::Tombstone => true,
         RemovalResult::Nothing => false,
-        // The tombstone was written again, so its note stays.
+        // The tombstone was written again, so its entry is not removed.
         RemovalResult::Changed => return Ok(false),
     };
     let request = context.control.client.delete_item().table_name(&context.control.table);
@@ -175,16 +178,16 @@ async fn sweep_one(
         .condition_expression("#at = :at")
         .expression_attribute_names("#at", "at")
         .expression_attribute_values(":at", Sdk::S(at.clone()));
-    // If the note has changed, the removal fails, and the next sweep handles the note.
+    // If the entry has changed, its removal fails, and the next sweep handles the entry.
     let _ = request.send().await;
     Ok(is_swept)
 }
 
-/// The result of a removal.
+/// The result of the removal of a tombstone or a mark.
 enum RemovalResult {
     Tombstone,
     Nothing,
-    /// The item was written after it was read.
+    /// A client wrote the item after this module had read it, so nothing was removed.
     Changed,
 }
 
@@ -248,8 +251,8 @@ async fn unmark(
 }
 
 /// Restores an item that was removed by mistake: a client's update changed the tombstone into this
-/// item after it was read and before it was removed. The removal cannot prevent this, because no
-/// condition can express that an item has only its key.
+/// item after the tombstone was read and before it was removed. The removal cannot prevent this,
+/// because no condition expression can require that an item has no attributes except its key.
 async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item) -> Result<()> {
     let request = client.put_item().table_name(table);
     let request = request
@@ -261,7 +264,7 @@ async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item)
         // A later write by a client takes precedence over the restored item.
         Err(error) if is_condition_failed(&error) => Ok(()),
         Err(error) => Err(fatal!(
-            "an item of `{table}` that was written while its tombstone was removed could not be restored: {}; put this item yourself: {}",
+            "an item of `{table}` that was written while its tombstone was removed could not be restored: {}; write this item yourself: {}",
             error_text(&error),
             item_to_string(&unmarked(item))
         )),

@@ -47,7 +47,7 @@ impl Served {
         endpoint::admin(Method::POST, &self.context.endpoint, "clock", &change).await.unwrap();
     }
 
-    /// Returns the current fence of the active migration.
+    /// Returns the fence of the active migration.
     async fn fence(&self) -> Option<i64> {
         let active = self.context.control.active().await.unwrap();
         active.active.get(NAME).map(|followed| followed.since)
@@ -124,7 +124,7 @@ pub(crate) async fn is_in(context: &Context, phase: Phase) {
     set_state(context, |state| state.phase = phase).await;
 }
 
-/// Returns the entry of an active migration whose plan has this fingerprint.
+/// Returns the entry of an active migration whose plan has the given fingerprint.
 pub(crate) fn followed(direction: Direction, fingerprint: &str, since: i64) -> Followed {
     Followed { direction, fingerprint: fingerprint.to_owned(), since }
 }
@@ -160,7 +160,8 @@ async fn two_concurrent_starts_have_one_fence() {
     // The tasks were created after the fence was set.
     let since = state.since;
     assert_eq!(served.fence().await, Some(since), "{first:?} {second:?}");
-    // The first fence must be kept, because effects after it take precedence over the backfill.
+    // The first fence must not be replaced, because effects after this fence take precedence over
+    // the backfill.
     assert_eq!(fence, Some(since));
     assert!(first.unwrap_err().to_string().contains("another command"));
     second.unwrap();
@@ -186,7 +187,7 @@ async fn a_command_that_takes_over_a_switch_follows_the_sources_again() {
     hold.follow().await.unwrap();
     let active = control.active().await.unwrap();
     assert_eq!(active.active.get(NAME), Some(&followed(Direction::Forward, "f", 7)));
-    // The killed command has closed the route, so writers are still blocked.
+    // The killed command has closed the route and never opened it, so writers are blocked.
     hold.block_writers(0).await.unwrap();
     assert_eq!(context.state(NAME).await.unwrap().held_at, Some(5));
     assert!(matches!(hold.release().await, Ok(RollbackResult::RolledBack)));
@@ -243,8 +244,8 @@ async fn an_ended_migration_is_not_followed() {
     context.make(NAME, Guard::default(), &end).await.unwrap();
     assert_eq!(served.fence().await, None);
 
-    // An older version could leave an ended migration active. The status reports this, and the
-    // command that corrects it.
+    // An older version of `weir` could leave an ended migration active. The status reports that
+    // functions still follow the migration, and suggests the command that stops this.
     let expect = Expect::phases(&[Phase::Aborted]);
     let still = followed(Direction::Forward, "f", 1);
     control.set_active(NAME, expect, Some(still)).await.unwrap();
@@ -287,7 +288,7 @@ async fn of_two_that_change_items_back_the_second_one_does() {
     };
     let (first, second) = tokio::join!(revert(), meanwhile);
     assert!(
-        first.clone().unwrap_err().to_string().contains("another command has claimed this step"),
+        first.clone().unwrap_err().to_string().contains("another command is already carrying out"),
         "{first:?}"
     );
     // There are no workers, so the command times out.
@@ -312,7 +313,7 @@ async fn an_interrupted_change_back_resumes() {
     let first = reverted().await;
     assert_eq!((first.0, context.tasks_of(NAME, 1).await.unwrap().len()), (1, 1));
     assert_eq!(reverted().await, first);
-    // After a later run, such as a comparison, a new run is needed.
+    // After a later run, such as a comparison, the revert begins a new run.
     set_state(context, |state| state.run = 2).await;
     let anew = reverted().await;
     assert!(anew.0 == 3 && anew.1 > first.1, "{anew:?} {first:?}");
@@ -397,15 +398,15 @@ async fn a_completion_in_place_resumes_its_comparison() {
     assert_eq!((state.verified.unwrap().run, state.comparing), (3, None));
 }
 
-/// Goal: of two concurrent commands that end a migration in place, one starts the comparison and
-/// the other resumes it.
+/// Goal: if two concurrent commands end an in-place migration, one of them starts the comparison
+/// and the other resumes it.
 #[tokio::test]
 async fn two_concurrent_completions_wait_for_one_comparison() {
     let served = serve().await;
     let (context, control) = (&served.context, &served.context.control);
     begin(context, &plan_in_place(NAME), 0).await.unwrap();
     compared_in(&served, Phase::CutOver, 1, 0).await;
-    // The other command starts a comparison just before the slower command does.
+    // The other command starts a comparison just before the slower command would start one.
     let (of_script, is_first) = (control.clone(), AtomicBool::new(true));
     let now = context.now().await;
     let script = move |operation: &str, body: &str| {
@@ -445,7 +446,7 @@ async fn a_purge_that_is_closed_is_not_compared_again() {
     plan.from[0].items[0].transform = ".tenant == \"7\"".into();
     begin(context, &plan, 0).await.unwrap();
     plan.from[0].archive = true;
-    // An earlier `complete` has failed to erase the archive, because there is none.
+    // An earlier `complete` has failed to erase from the archive, because the table has no archive.
     compared_in(&served, Phase::Completing, 4, 7).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();

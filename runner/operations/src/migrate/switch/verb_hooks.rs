@@ -1,4 +1,4 @@
-//! Decides when the hooks of a verb run, and formats the JSON for their standard input.
+//! Decides when the hooks of a subcommand run, and formats the JSON for their standard input.
 
 use serde_json::{Value, json};
 
@@ -10,17 +10,18 @@ use crate::migrate::report::status;
 use client::exit::Exit;
 use client::output::say;
 
-/// Runs the hook before a verb, if there is one.
+/// Runs the hook that comes before a subcommand, if there is one.
 ///
 /// # Errors
-/// When the hook failed, so that the verb must not continue.
+/// When the hook failed. The subcommand must then not continue.
 pub(crate) async fn before(context: &Context, verb: &str, migration: &str) -> Result<()> {
     let hook = format!("before-{verb}");
     let ran = run(context, &hook, migration, None).await;
     ran.map_err(|reason| refused!("{reason}; nothing was changed"))
 }
 
-/// Runs the hook for the result of a verb. Returns the combined result of the verb and the hook.
+/// Runs the hook for the result of a subcommand. Returns the combined result of the subcommand and
+/// the hook.
 pub(crate) async fn after(
     context: &Context,
     verb: &str,
@@ -55,7 +56,8 @@ pub(crate) async fn after(
 
 async fn run(context: &Context, hook: &str, migration: &str, reason: Option<&str>) -> Result<()> {
     let Some(program) = context.hooks.program(hook) else { return Ok(()) };
-    // Facts that cannot be read are omitted. After a failed verb, this may apply to all facts.
+    // Facts that cannot be read are omitted. After a failed subcommand, possibly no fact can be
+    // read.
     let limit = stream_lag::look_limit(&context.endpoint, None);
     let mut watcher = Watcher::with_limit(limit);
     let status = status::describe(context, migration, Some(&mut watcher)).await;

@@ -32,7 +32,7 @@ use client::interruption;
 use client::output::{self, Output, counted, say, show};
 use client::server_date;
 
-/// A comparison for one direction of the migration.
+/// The properties of a comparison in one direction of the migration.
 #[derive(Clone, Copy)]
 struct DirectionComparison {
     direction: Direction,
@@ -40,10 +40,10 @@ struct DirectionComparison {
     phases: &'static [Phase],
 }
 
-/// The comparison for a cut-over.
+/// The comparison that a cut-over requires.
 const THERE: DirectionComparison =
     DirectionComparison { direction: Direction::Forward, phases: &COMPARED };
-/// The comparison for a revert, after a cut-over.
+/// The comparison after a cut-over, which a revert requires.
 const BACK: DirectionComparison =
     DirectionComparison { direction: Direction::Reverse, phases: &[Phase::CutOver] };
 
@@ -52,8 +52,8 @@ pub(crate) const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
 
 /// Interval of progress messages.
 const SAID_EVERY: Duration = Duration::from_secs(2);
-/// Maximum number of attempts to start or resume a comparison. Each failed attempt means that
-/// another comparison has started at the same time.
+/// Maximum number of attempts to start or resume a comparison. An attempt fails if another command
+/// starts a comparison at the same time.
 const BEGUN_MAX: u32 = 5;
 /// Time without progress after which the command reports that there are probably no workers.
 const WITHOUT_WORKERS: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ const WITHOUT_WORKERS: Duration = Duration::from_secs(10);
 /// Arguments of `weir migrate verify`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate verify shop\n  weir migrate verify shop --repair --timeout 600\n\nA repair writes only the side that clients do not use: the targets before the cut-over, the sources after it. For a plan in place or a purge it changes the items themselves, unless a client changed them meanwhile\n\nExit codes: 0 no difference, 1 failed, 3 differences, 4 refused, 5 timed out"
+    after_help = "Examples:\n  weir migrate verify shop\n  weir migrate verify shop --repair --timeout 600\n\nA repair writes only the side that clients do not use: the targets before the cut-over, the sources after it. For an in-place change or a purge, a repair changes the items themselves, unless a client changed them meanwhile\n\nExit codes: 0 no difference, 1 failed, 3 differences, 4 refused, 5 timed out"
 )]
 pub(crate) struct VerifyArguments {
     /// The migration
@@ -84,8 +84,8 @@ impl VerifyArguments {
 /// cut-over, compares the targets with the sources, to which later writes are copied back. Returns
 /// within the time limit, even if the store does not respond.
 pub(crate) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
-    // A wait for workers reports its own timeout. The additional time is for a request that gets no
-    // response.
+    // A wait for workers has its own timeout, which it reports. The additional `ANSWER_LIMIT` is
+    // for a request that gets no response.
     let most = arguments.limit().saturating_add(ANSWER_LIMIT);
     within(most, verified(context, arguments)).await
 }
@@ -129,7 +129,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     if arguments.repair && (lost > 0 || differences(&found) > 0) {
         report(context, &arguments.name, plan.kind, &found);
         if left().is_zero() {
-            say("timed out: repaired, but not compared again; run `verify` again");
+            say("timed out after the repair and before the next comparison; run `verify` again");
             return Ok(Exit::TimedOut);
         }
         let again = compared(context, &arguments.name, way, false, left()).await?;
@@ -139,7 +139,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     report(context, &arguments.name, plan.kind, &found);
     if differences(&found) > 0 {
         not_repairable(&found, way.direction).iter().for_each(|line| say(line));
-        // Another repair would change no item.
+        // A repair cannot remove any of these differences, so `--repair` is not suggested.
         if differences(&found) == not_repaired(&found) {
             output::next(&[(
                 &format!("weir migrate verify {}", arguments.name),
@@ -184,7 +184,7 @@ fn not_repairable(found: &Progress, direction: Direction) -> Vec<&'static str> {
 }
 
 /// Replays records that have not been applied for so long that the event source mapping may no
-/// longer deliver them. A change in place has no separate targets, so its comparison has already
+/// longer deliver them. For an in-place change, does nothing, because the comparison itself has
 /// repaired all items.
 async fn repair_lost(
     context: &Context,
@@ -207,8 +207,8 @@ async fn repair_lost(
     drain.say_again(&context.control, expect, there.as_ref(), now - LOST_SECONDS).await
 }
 
-/// Warns about items in the targets that the migration did not write. Before the cut-over, these
-/// items do not count as differences.
+/// Warns about items in the targets that the migration did not write. A comparison before the
+/// cut-over does not count these items as differences.
 fn warn_of_foreign(direction: Direction, foreign: u64) {
     if direction == Direction::Forward && foreign > 0 {
         say(&format!(
@@ -248,10 +248,10 @@ fn report(context: &Context, name: &str, kind: Kind, found: &Progress) {
 pub(crate) struct ComparisonResult {
     pub(crate) found: Progress,
     pub(crate) run: u64,
-    /// The store's time at which the comparison began. All earlier writes were compared.
+    /// The store's time at which the comparison began. The comparison includes all earlier writes.
     pub(crate) began: i64,
-    /// The time at which the comparison began, by the clock of responses, which workers use in
-    /// problem notes; `None` if responses have no time.
+    /// The time at which the comparison began, according to the store's responses. Workers record
+    /// problems with the time of this clock. `None` if responses have no time.
     began_by_answers: Option<i64>,
 }
 
@@ -267,7 +267,7 @@ impl ComparisonResult {
         }
     }
 
-    /// Removes the notes of earlier problems if the comparison found no difference.
+    /// Removes the entries of earlier problems if the comparison found no difference.
     async fn forget_problems(&self, context: &Context, name: &str) -> Result<()> {
         match self.began_by_answers.filter(|_| differences(&self.found) == 0) {
             Some(began) => problems::forget(context, name, began).await,
@@ -295,8 +295,8 @@ async fn compared(
     Ok(Some(compared.found))
 }
 
-/// Compares sources and targets, and moves the migration to `ready` or `tailing`; `None` if the
-/// time limit was reached.
+/// Compares sources and targets, and moves the migration to `ready` or `tailing`. Returns `None` if
+/// the time limit was reached.
 pub(crate) async fn compare(
     context: &Context,
     name: &str,
@@ -305,7 +305,8 @@ pub(crate) async fn compare(
     compared(context, name, THERE, false, limit).await
 }
 
-/// Compares sources and targets without a phase change; `None` if the time limit was reached.
+/// Compares sources and targets without a phase change. Returns `None` if the time limit was
+/// reached.
 pub(crate) async fn look_through(
     context: &Context,
     name: &str,
@@ -322,10 +323,10 @@ pub(crate) async fn look_through(
     Ok(found.map(|found| ComparisonResult { found, run, began, began_by_answers }))
 }
 
-/// Compares sources and targets before a migration ends, without repairs; `None` if the time limit
-/// was reached. If the command that ends the migration is run again, it resumes the open segments,
-/// unless a finished segment has a difference. Each run of the command also proves that writes
-/// since the beginning of the comparison are applied.
+/// Compares sources and targets before a migration ends, without repairs. Returns `None` if the
+/// time limit was reached. If the command that ends the migration is run again, it resumes the open
+/// segments, unless a finished segment has a difference. Each run of the command also proves that
+/// writes since the beginning of the comparison are applied.
 pub(crate) async fn look_on(
     context: &Context,
     name: &str,
@@ -380,7 +381,7 @@ async fn compared_in(
     for table in plan.source_tables(direction) {
         make_tasks(context, &plan, &fingerprint, run, table, expect).await?;
     }
-    // A change in place has no separate targets to compare.
+    // An in-place change has no separate targets to compare.
     if !plan.kind.is_in_place() {
         let run = Run { work: Work::CheckTarget, ..run };
         for table in plan.target_tables(direction) {
@@ -400,11 +401,11 @@ pub(crate) async fn finished(
     let started = Instant::now();
     let (mut said, mut last, mut moved) = (Instant::now(), String::new(), Some(Instant::now()));
     let (mut patience, mut seen) =
-        (FailureTolerance::new(limit), "nothing could be read".to_owned());
+        (FailureTolerance::new(limit), "no progress could be read".to_owned());
     let mut known = Progress::default();
     loop {
-        // A task may have been superseded before its work was done. Then the run is incomplete,
-        // although all its tasks are done.
+        // A task may have been superseded before its work was done. The run is then incomplete,
+        // although all its tasks are marked as done.
         let seen_now = context
             .tasks_of(name, run)
             .await
@@ -412,7 +413,7 @@ pub(crate) async fn finished(
         if let Some((progress, is_superseded)) = patience.seen(seen_now)? {
             if progress.is_done() && is_superseded {
                 return Err(fatal!(
-                    "this run of `{name}` was superseded by a later run or by a switch; see `weir migrate status {name}`"
+                    "the task run of `{name}` for which this command waits was superseded by a later run or by a switch; see `weir migrate status {name}`"
                 ));
             }
             if progress.is_done() {

@@ -1,15 +1,14 @@
-//! The drain proof: it proves that every record of the migration, in every shard of the source
-//! streams, is applied.
+//! The drain proof: it proves that every record in every shard of the source streams is applied.
 //!
 //! The proof compares each record's effect with its targets. It uses no checkpoints of pollers, so
-//! it also works on AWS. A record is proved only once, because no target loses an effect. Therefore
-//! a drain may start while clients still write. When they stop, few records remain to be read.
+//! it also works on AWS. A record is proved only once, because no target loses an effect. The proof
+//! may therefore start while clients still write. When they stop, few records remain to be read.
 //!
 //! Records from before the start of the migration are ignored, because the backfill has read their
 //! writes. A shard that is trimmed during the read is treated like a shard that is no longer
-//! listed. Items of other writers, and collisions since the last comparison, are never proved; only
-//! another comparison can check them. Items that cannot be transformed or converted back are judged
-//! by their final state (`refusals`).
+//! listed. The proof never covers items of other writers and collisions since the last comparison;
+//! only another comparison can check them. Items that cannot be transformed or converted back are
+//! judged by their final state (`refusals`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
@@ -33,29 +32,28 @@ use crate::migrate::report::documents;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
-/// Maximum number of unproved records of a shard in memory. The read pauses until some are proved.
+/// Maximum number of unproved records of a shard in memory. At this number, the read pauses.
 const WAITING_MAX: usize = 20_000;
-/// Number of records that are proved together; reading their targets takes a few requests.
+/// Number of records that are proved together. Their targets are read in batches.
 const PROVED_TOGETHER: usize = 200;
 /// Number of documents that are checked concurrently.
 const LOOKS_AT_ONCE: usize = 8;
-/// Number of shards that are read concurrently. Writers may be waiting for the last shard, and on
-/// AWS a pass consists mostly of pauses.
+/// Number of shards that are read concurrently. The number is high, because blocked writers may
+/// wait for the last shard, and on AWS a pass consists mostly of pauses.
 const SHARDS_AT_ONCE: usize = 32;
 
 /// The time bounds of the records that have to be proved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordSelection {
-    /// Only records made after this second need a proof.
+    /// Only records of writes after this second must be proved.
     pub(crate) since: i64,
-    /// The second in which the last comparison began. The comparison has reported earlier items
-    /// that cannot be transformed. A stream that was enabled after this second lacks some writes.
+    /// The second in which the last comparison began. The comparison reported refused items from
+    /// before this second. A stream that was enabled after this second lacks some writes.
     pub(crate) compared: i64,
 }
 
 impl RecordSelection {
-    /// Returns these bounds. Records made after `since` need a proof. Items that cannot be
-    /// transformed count if they were written after `compared`.
+    /// Returns the selection with these bounds.
     pub(crate) fn new(since: i64, compared: i64) -> Self {
         Self { since, compared }
     }
@@ -85,16 +83,13 @@ pub(crate) struct DrainPass {
     pub(crate) records: u64,
     /// Number of records that were read, but are not proved to be applied.
     pub(crate) waiting: u64,
-    /// True if the shards may have more records, because the read paused at the maximum of unproved
-    /// records.
+    /// True if the shards may have more records, because the read paused at `WAITING_MAX`.
     pub(crate) is_partial: bool,
-    /// The latest possible time of the oldest waiting write, in seconds since 1970, and the table
-    /// of this write.
+    /// The latest possible second (since 1970) of the oldest waiting write, and its table.
     pub(crate) oldest: Option<(i64, String)>,
     /// Seconds by which the time of a record may be before its write.
     pub(crate) behind: i64,
-    /// The reason why some record is not proved; `None` if all records are proved, except those
-    /// that can never be proved.
+    /// The reason why some record is not proved yet; `None` if no record waits to be proved.
     pub(crate) missing: Option<String>,
     /// A problem that waiting cannot solve, for example an item that cannot be transformed.
     pub(crate) hopeless: Option<String>,
@@ -107,12 +102,12 @@ struct Shard {
     records: u64,
     /// Records that are not proved to be applied, in order.
     waiting: VecDeque<WaitingRecord>,
-    /// True if the last pass stopped before the end of the shard.
+    /// True if the last pass stopped before it reached the end of the shard.
     is_partial: bool,
     missing: Option<String>,
     /// A problem that waiting cannot solve.
     hopeless: Option<String>,
-    /// Items that were written since the last comparison, and that a new comparison would refuse.
+    /// Items that were written since the last comparison and that a new comparison would refuse.
     refused: Refusals,
 }
 
@@ -139,7 +134,7 @@ impl Shard {
 }
 
 impl Drain {
-    /// Returns a proof that has read nothing yet.
+    /// Returns a proof that has not read the streams yet.
     pub(crate) fn new(
         endpoint: &str,
         client: &Client,
@@ -160,13 +155,12 @@ impl Drain {
         }
     }
 
-    /// Sets the number of seconds by which a record's time may be before its write, because the
-    /// store rounds times down.
+    /// Sets the seconds by which a record's time may be before its write, because of rounding.
     pub(crate) fn with_times_behind(self, behind: i64) -> Self {
         Self { behind, ..self }
     }
 
-    /// Reads every shard to its end, and checks which waiting records are applied.
+    /// Reads the remaining records of every shard, and checks which waiting records are applied.
     ///
     /// # Errors
     /// When a stream or a target cannot be read.
@@ -190,14 +184,14 @@ impl Drain {
             drained.hopeless = drained.hopeless.or_else(|| told(&shard.hopeless));
         }
         if drained.missing.is_some() {
-            // Only items whose current version cannot be transformed count here, because waiting
-            // records may correct the other refused items.
+            // Only items whose current version cannot be transformed are reported here, because
+            // waiting records may correct the other refused items.
             drained.hopeless = self.refused_now().await?;
         } else if drained.hopeless.is_none() {
             drained.hopeless = self.refused().await?;
         }
         if let Some(gap) = &self.gap {
-            // A gap takes precedence over other problems, because waiting does not help.
+            // A gap takes precedence over other problems, because waiting cannot close a gap.
             drained.hopeless = Some(gap.clone());
         }
         Ok(drained)
@@ -229,9 +223,10 @@ impl Drain {
         let mut outcome = Ok(());
         for (of_table, key, mut state, looked) in looks {
             if state.missing.is_none() && state.place.is_over() && !has_child(of_table, &key.1) {
-                state.missing = Some("closed shard: its child shards are not listed yet".into());
+                state.missing =
+                    Some("the child shards of a closed shard are not listed yet".into());
             }
-            // The results of the other shards are kept if one fails.
+            // If the read of one shard fails, the results of the other shards remain valid.
             self.shards.insert(key, state);
             outcome = outcome.and(looked);
         }
@@ -243,8 +238,7 @@ impl Drain {
     /// migration. Returns the number of targets that had to be written.
     ///
     /// # Errors
-    /// When the state is not the expected one, or a target or the control table cannot be read or
-    /// written.
+    /// When the state is not the expected one, or a table cannot be read or written.
     pub(crate) async fn say_again(
         &self,
         control: &Control,
@@ -264,8 +258,7 @@ impl Drain {
         Ok(written)
     }
 
-    /// Alternates between reading and proving records of a shard, until its end or a record that is
-    /// not applied.
+    /// Reads and proves records of a shard alternately, until its end or an unapplied record.
     async fn look_at(
         &self,
         stream: &Stream,
@@ -281,7 +274,7 @@ impl Drain {
                 return Ok(());
             }
             if shard.waiting.len() >= WAITING_MAX {
-                // All records in the full queue can never be proved, so the read must stop.
+                // The queue is full of records that can never be proved, so the read must stop.
                 shard.missing.clone_from(&shard.hopeless);
                 return Ok(());
             }
@@ -304,12 +297,12 @@ impl Drain {
             let records = match stream.next_page(id, &mut shard.place).await {
                 Ok(Some(records)) => records,
                 Ok(None) => return Ok(true),
-                // The next records after this position are trimmed, but later records may exist.
+                // The next records are trimmed, but the shard may have later records.
                 Err(Refusal::Trimmed) if shard.place.last().is_some() => {
                     shard.place = Place::new(Start::TrimHorizon);
                     continue;
                 }
-                // The shard is treated like a shard that is no longer listed.
+                // Like a shard that is no longer listed, this shard has no record to prove.
                 Err(Refusal::Trimmed) => return Ok(true),
                 Err(refusal) => return Err(refusal.to_string().into()),
             };
@@ -396,8 +389,7 @@ impl Drain {
         Ok(None)
     }
 
-    /// Returns the reasons why records are not applied, by queue position; `folded` has the merged
-    /// effects of the records.
+    /// Returns why records are not applied, by queue position; `folded` has their merged effects.
     async fn unproved(&self, folded: Folded) -> Result<BTreeMap<usize, UnprovedReason>> {
         let mut lacks = BTreeMap::new();
         let mut lack = |records: Vec<usize>, what: &UnprovedReason| {
@@ -413,8 +405,7 @@ impl Drain {
             }
         }
         for (target, joined) in folded.rewrites {
-            // An item that cannot be transformed is ignored here, because it is reported with its
-            // own record.
+            // An item that cannot be transformed is reported with its own record.
             let is_settled = stands(&target).is_none_or(|item| {
                 let rewrite = self.migration.rewrite(&target.table, item);
                 matches!(rewrite, Ok(Rewrite::Keep) | Err(_))
@@ -442,9 +433,8 @@ impl Drain {
         Ok(lacks)
     }
 
-    /// Returns a message about the first item that the next comparison would refuse, even while
-    /// records wait. Its current version cannot be transformed, or there were too many such items
-    /// to keep.
+    /// Returns a message about the first item whose current version cannot be transformed, or about
+    /// too many such items. Unlike `refused`, this function may be called while records wait.
     async fn refused_now(&mut self) -> Result<Option<String>> {
         for place in self.shards.keys().cloned().collect::<Vec<_>>() {
             let (Some(shard), table) = (self.shards.get(&place), &place.0) else { continue };
@@ -461,8 +451,7 @@ impl Drain {
                     return Ok(Some(as_told(table, &key.to_item(schema), &not_made(&reason))));
                 }
             }
-            // These items need no further read until a new version of one of them cannot be
-            // transformed.
+            // These items are read again once a new version of one cannot be transformed.
             if let Some(shard) = self.shards.get_mut(&place) {
                 shard.refused.trust();
             }
@@ -471,7 +460,7 @@ impl Drain {
     }
 
     /// Returns a message about the first item that the next comparison would refuse, or whose
-    /// earlier targets are wrong. Removes the correct items from the list. All records must be
+    /// earlier targets are wrong. Removes correct items from the refused items. All records must be
     /// applied before the call.
     async fn refused(&mut self) -> Result<Option<String>> {
         let mut first = None;
@@ -493,7 +482,7 @@ impl Drain {
         Ok(first)
     }
 
-    /// Returns the targets of an item; empty for a change in place.
+    /// Returns the targets of an item; empty for an in-place change.
     fn made_of(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>> {
         if self.migration.kind().is_in_place() {
             self.migration.rewrite(table, item)?;
@@ -502,8 +491,7 @@ impl Drain {
         Ok(self.migration.outputs(table, item)?)
     }
 
-    /// Returns a message about a refused item that is still wrong; `None` if a later version
-    /// corrected it.
+    /// Returns a message about a refused item; `None` if a later version corrected the item.
     async fn left_by(&self, table: &str, refused: &Refused) -> Result<Option<String>> {
         let now = tables::get(&self.client, table, &refused.key).await?;
         let told = |what: &str| Ok(Some(as_told(table, &refused.key, what)));
@@ -523,9 +511,9 @@ impl Drain {
         if refused.reason.is_none() {
             return Ok(None);
         }
-        // Two faults are possible, both caused by the record after the refused version. An earlier
-        // target remains if this record did not name it. A current target is missing if this record
-        // assumed that the target already existed.
+        // The record after the refused version may cause two faults: a target of an earlier version
+        // remains if the record did not name it; a target of the current version is missing if the
+        // record assumed that the target existed.
         let standing = self.standing(refused.before.iter().chain(expected.keys())).await?;
         for target in refused.before.iter().chain(expected.keys()) {
             let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));
@@ -566,7 +554,8 @@ impl Drain {
     }
 }
 
-/// Returns why a target lacks an effect; `None` if it contains the effect or a later effect.
+/// Returns why a target lacks an effect; `None` if the target contains the effect or a later
+/// effect.
 fn of_target(
     migration: &Migration,
     target: &Target,
@@ -579,8 +568,8 @@ fn of_target(
         None => Registers::default(),
         Some(Ok(known)) => known,
         Some(Err(_)) if target.adopts => Registers::default(),
-        // The migration never changes an item that it did not write. So the presence of this item
-        // does not show whether a deletion was applied.
+        // The migration never changes an item of another writer. So an existing item of another
+        // writer does not show whether a deletion was applied.
         Some(Err(_)) => {
             let is_same = said.live().all(|(_, item)| Some(item) == shown.as_ref());
             return (!is_same).then(|| {
@@ -597,7 +586,11 @@ fn of_target(
     let is_hidden = known.live().any(|(_, item)| Some(item) != shown.as_ref());
     (is_hidden && known.live().count() > 1).then(|| {
         let sources: Vec<&str> = known.live().map(|(source, _)| source).collect();
-        UnprovedReason::Never(format!("{} have the same target {}", sources.join(" and "), key()))
+        UnprovedReason::Never(format!(
+            "the source items {} have the same target {}",
+            sources.join(" and "),
+            key()
+        ))
     })
 }
 

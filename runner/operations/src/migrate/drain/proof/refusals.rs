@@ -1,7 +1,7 @@
 //! Refused items: items of a shard, written since the last comparison, that a new comparison would
 //! refuse. They cannot be transformed, or do not convert back to the same item.
 //!
-//! An item has one entry, however often it was written, because only its final state and the
+//! An item that was written several times has one entry, because only its final state and the
 //! targets of its earlier versions matter.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,11 +12,11 @@ use rules::migration::Target;
 
 use crate::migrate::failure::Failure;
 
-/// Maximum number of refused items that are kept for another check. If there are more, the plan is
-/// probably wrong.
+/// Maximum number of refused items that are stored for another check. If there are more refused
+/// items, the plan is probably wrong.
 const ITEMS_MAX: usize = 1_000;
-/// Maximum number of targets that are kept for an item. They are the targets of the versions before
-/// a version that cannot be transformed.
+/// Maximum number of targets that are stored for an item. They are the targets of the versions
+/// before a version that cannot be transformed.
 const TARGETS_MAX: usize = 1_000;
 
 /// The refused items of one shard.
@@ -73,7 +73,7 @@ impl Refusals {
         Some(self.items.entry(text).or_insert_with(new))
     }
 
-    /// Returns all kept items, for a new check.
+    /// Returns all refused items, for a new check.
     pub(crate) fn all(&self) -> Vec<Refused> {
         self.items.values().cloned().collect()
     }
@@ -88,13 +88,13 @@ impl Refusals {
         self.items.values_mut().for_each(|refused| refused.is_in_doubt = false);
     }
 
-    /// Removes an item that is correct.
+    /// Removes an item that was found to be correct.
     pub(crate) fn forget(&mut self, refused: &Refused) {
         self.items.remove(&item_to_string(&refused.key));
     }
 
-    /// Returns the message that too many items or targets were refused to keep them all; `None` if
-    /// all are kept.
+    /// Returns the message that there were more refused items or targets than the maximum; `None`
+    /// if all are stored.
     pub(crate) fn too_many(&self, table: &str) -> Option<String> {
         if self.is_wide {
             return Some(format!(
@@ -109,7 +109,7 @@ impl Refusals {
     }
 }
 
-/// Returns the message that an item cannot be transformed.
+/// Returns the part of a message that an item cannot be transformed, with the reason.
 pub(crate) fn not_made(reason: &Failure) -> String {
     format!("cannot be transformed ({reason})")
 }

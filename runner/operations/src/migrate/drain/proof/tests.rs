@@ -64,11 +64,12 @@ fn a_target_shows_its_effects_or_never_will() {
     let is_never = |lack: Option<UnprovedReason>| matches!(lack, Some(UnprovedReason::Never(_)));
     assert!(matches!(of(None), Some(UnprovedReason::NotYet(_))));
     assert_eq!(of(Some(&first.to_item(&key))), None);
-    // A foreign item is never changed, so it is correct only if it is equal.
+    // The migration never changes a foreign item, so the target is correct only if it already
+    // equals the expected item.
     assert_eq!(of(Some(&item("a"))), None);
     assert!(is_never(of(Some(&item("b")))));
-    // Items of two sources have the same target. The target shows only one of them, unless they are
-    // equal.
+    // Items of two sources have the same target. The target contains only one of the two results,
+    // unless the results are equal.
     let with = |value| {
         let (_, other) = said(&migration, value, Some("another"));
         first.joined(&other).unwrap().to_item(&key)
@@ -93,8 +94,8 @@ async fn put(served: &Served, key: &str, value: &str) {
     client.put_item().table_name("cats").set_item(Some(item)).send().await.unwrap();
 }
 
-/// Returns a store, and a selection that covers all writes of the test, because the streams are
-/// older than these writes.
+/// Returns a store, and a selection that covers all writes of the test. The streams are older than
+/// these writes, so they have no gap.
 async fn serve_older() -> (Served, RecordSelection) {
     let served = serve().await;
     let since = served.context.now().await;

@@ -1,5 +1,5 @@
-//! `weir migrate plan`: tries a plan on samples, and reports the effects and costs. This module
-//! writes nothing.
+//! `weir migrate plan`: applies a plan to sampled items, and reports the effects and costs. This
+//! module writes nothing.
 
 mod sizes;
 
@@ -34,15 +34,15 @@ use client::output::{self, Output, show};
 /// Write units per second that a new on-demand table accepts immediately. Source: DynamoDB
 /// developer guide, "On-demand capacity mode".
 const FIRST_WRITE_UNITS: f64 = 4_000.0;
-/// Share of the writes above which a partition is reported as hot.
+/// Fraction of all writes above which a partition is reported as hot.
 const HOT_SHARE: f64 = 0.1;
 /// Minimum number of sampled writes for a report of hot partitions. With fewer writes, a partition
-/// may have a large share by chance.
+/// may get more than `HOT_SHARE` of the writes by chance.
 const HOT_WRITES_MIN: u64 = 40;
 /// Minimum number of sampled items for a report of hot partitions. With fewer items, the writes of
-/// a single item are already a large share.
+/// a single item may exceed `HOT_SHARE`.
 const HOT_SOURCES_MIN: u64 = 40;
-/// Number of samples that are shown as pairs of source and result.
+/// Number of samples that the report shows as pairs of source item and result.
 const SHOWN: usize = 2;
 
 impl SampleResults {
@@ -59,8 +59,8 @@ impl SampleResults {
 struct EstimatedTotals {
     items: u64,
     source_bytes: f64,
-    /// Bytes of the targets after the migration, without marks. For a change in place, bytes of the
-    /// changed items.
+    /// Bytes of the targets after the migration, without marks. For an in-place change, bytes of
+    /// the changed items.
     target_bytes: f64,
     cost: Cost,
     /// Messages about attribute names in the plan that no sampled item has.
@@ -80,9 +80,9 @@ struct SampleResults {
     after: Sizes,
     sources: u64,
     outputs: u64,
-    /// Bytes that are written.
+    /// Bytes that the migration writes.
     bytes: u64,
-    /// Number of items that a change in place leaves unchanged.
+    /// Number of items that an in-place change leaves unchanged.
     kept: u64,
     /// Number of source items for which the transform returns no item.
     dropped: u64,
@@ -90,9 +90,9 @@ struct SampleResults {
     collisions: Vec<String>,
     /// Items that the inverse does not restore exactly.
     not_invertible: Vec<String>,
-    /// Updates in the old format that a change in place loses.
+    /// Updates with the old attributes that an in-place change loses.
     lost_writes: Vec<String>,
-    /// Tables, changed in place, for which the transform may read any attribute.
+    /// Tables that are changed in place by a transform that may read any attribute.
     reads_any_attribute: BTreeSet<String>,
     shown: Vec<(String, Vec<String>)>,
     partitions: BTreeMap<String, u64>,
@@ -122,7 +122,7 @@ pub(crate) async fn run(
     let mut owners: BTreeMap<String, String> = BTreeMap::new();
     let basis = Basis { plan: &file.plan, migration: &migration, tables: &found };
     for table in file.plan.source_tables(Direction::Forward) {
-        interruption::reached(format!("{} items tried, `{table}` is next", all.sources));
+        interruption::reached(format!("{} items sampled, `{table}` is next", all.sources));
         let sample = tables::sample(client, table, samples).await?;
         let bytes = all.bytes;
         for item in &sample {
@@ -160,14 +160,14 @@ pub(crate) async fn run(
     let is_right = is_wrong.iter().all(|found| found.is_empty()) && !whole.is_slip;
     if !is_right {
         output::say(
-            "the plan has findings, see above; start the migration only if they are intended",
+            "the report lists problems of the plan; start the migration only if you accept them",
         );
         return Ok(Exit::Differences);
     }
     let start = format!("weir migrate start {name}");
     output::next(&[
-        (&format!("{start} --local-workers 4"), "start it with workers on this machine"),
-        (&start, "start it, if `weir up` or a function on AWS follows the sources"),
+        (&format!("{start} --local-workers 4"), "start the migration with workers on this machine"),
+        (&start, "start the migration, if `weir up` or a function on AWS follows the sources"),
     ]);
     Ok(Exit::Done)
 }
@@ -192,7 +192,7 @@ impl EstimatedTotals {
         }
     }
 
-    /// Adds the attribute names in `inverse` that no transformed sample has.
+    /// Adds the attribute names that `inverse` reads and that no transformed sample has.
     fn add_inverse(&mut self, inverse: &Migration, all: &SampleResults) {
         for (table, items) in &all.of_targets {
             for found in inverse.unmatched(table, items) {
@@ -221,7 +221,8 @@ fn inverse_of(plan: &Plan, found: &BTreeMap<String, TableFacts>) -> Result<Optio
     compiled.map(Some).map_err(|errors| Failure::Fatal(lines(&errors)))
 }
 
-/// Returns why the first sample cannot be transformed; `None` if any sample can be transformed.
+/// Returns why the first sample cannot be transformed, if no sample can; `None` if at least one
+/// sample can be transformed.
 ///
 /// # Errors
 /// When a table cannot be read.
@@ -262,8 +263,8 @@ fn try_one(
         all.reads_any_attribute.insert(table.to_owned());
     }
     if migration.kind().is_in_place() {
-        // During a revert, clients write the old names, so `inverse` also reads items in the old
-        // format.
+        // During a revert, clients write the old attributes, so `inverse` also reads items that
+        // have the old attributes.
         all.of_targets.entry(table.to_owned()).or_default().push(item.clone());
         match migration.rewrite(table, item) {
             Err(reason) => return all.refused.push(format!("{source}: {reason}")),
@@ -302,8 +303,8 @@ fn try_one(
     }
 }
 
-/// Returns why the inverse does not restore an item, by the rules of a comparison; `None` if it
-/// restores the item. For a change in place, the changed item is compared.
+/// Returns why `inverse` does not restore an item, by the rules of a comparison; `None` if the item
+/// is restored. For an in-place change, the changed item is compared.
 fn lost(
     migration: &Migration,
     inverse: &Migration,
@@ -388,7 +389,8 @@ fn report(
     })
 }
 
-/// Returns the partitions with too large a share of the writes; empty if the samples are too few.
+/// Returns the partitions that get more than `HOT_SHARE` of the writes; empty if there are too few
+/// samples.
 fn hot_partitions(all: &SampleResults) -> Vec<String> {
     let is_enough = all.outputs >= HOT_WRITES_MIN && all.sources >= HOT_SOURCES_MIN;
     if !is_enough || all.partitions.len() < 2 {
@@ -411,10 +413,10 @@ fn as_text(report: &Value) -> String {
     };
     let tried = at(report, "/tried");
     let becomes = match at(report, "/removed").as_u64() {
-        Some(removed) => format!("{removed} of {tried} tried would be removed"),
+        Some(removed) => format!("{removed} of {tried} sampled items would be removed"),
         None => {
             let targets = at(report, "/targets_per_source").as_f64().unwrap_or(0.0);
-            format!("{targets:.2} targets each ({tried} tried)")
+            format!("{targets:.2} targets for each item ({tried} sampled)")
         }
     };
     let way = match at(report, "/removed").is_null() {
@@ -439,13 +441,13 @@ fn as_text(report: &Value) -> String {
     text.push_str(&sizes::text(at(report, "/sizes")));
     text.push_str(&findings_text(report));
     if at(report, "/kept").as_u64().is_some_and(|kept| kept > 0) {
-        text.push_str(&format!("  {} of the samples are unchanged\n", at(report, "/kept")));
+        text.push_str(&format!("  {} sampled items are unchanged\n", at(report, "/kept")));
     }
     if at(report, "/dropped").as_u64().is_some_and(|dropped| dropped > 0) {
         let dropped = at(report, "/dropped");
-        text.push_str(&format!("  {dropped} of {tried} tried are dropped by the transform\n"));
+        text.push_str(&format!("  the transform drops {dropped} of {tried} sampled items\n"));
     }
-    // A purge can never be reverted, so this is not reported for it.
+    // A purge can never be reverted, so its report does not mention a missing `inverse`.
     if at(report, "/has_way_back") == &json!(false) && at(report, "/removed").is_null() {
         text.push_str("  no `inverse`: the migration cannot be reverted\n");
     }
@@ -472,14 +474,14 @@ fn findings_text(report: &Value) -> String {
         ("archives", "no archive"),
         (
             "reads_any_attribute",
-            "the program may read any attribute; name the attributes that it needs if possible",
+            "the transform may read any attribute; if possible, name the attributes that it reads",
         ),
     ] {
         let shown = at(report, &format!("/{name}")).as_array().map_or(0, Vec::len);
         if let Some(all) = at(report, &format!("/{name}_count")).as_u64()
             && all > shown as u64
         {
-            text.push_str(&format!("  {title}: {all} of {tried} tried, such as\n"));
+            text.push_str(&format!("  {title}: {all} of {tried} sampled items, for example\n"));
         }
         for entry in at(report, &format!("/{name}")).as_array().into_iter().flatten() {
             text.push_str(&format!("  {title}: {}\n", entry.as_str().unwrap_or_default()));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::migrate::report::pointer::at;
 use client::output::counted;
 
-/// Sizes of some items.
+/// The summed sizes of a group of items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sizes {
     items: u64,
@@ -21,7 +21,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Counts an item.
+    /// Adds the size of an item.
     pub(super) fn add(&mut self, item: &Item) {
         let size = item.size() as u64;
         self.items += 1;

@@ -47,20 +47,21 @@ fn a_purge_estimates_the_removed_items() {
     let items =
         [r#"{"id":{"S":"1"},"tenant":{"S":"3"}}"#, r#"{"id":{"S":"2"},"tenant":{"S":"4"}}"#];
     let (report, text) = said(&plan(".tenant == \"3\""), &items);
-    assert!(text.contains("source items, 1 of 2 tried would be removed\n"), "{text}");
+    assert!(text.contains("source items, 1 of 2 sampled items would be removed\n"), "{text}");
     assert!(!text.contains("targets each") && report["removed"] == 1, "{text}");
     assert!(text.starts_with("leaves: orders\n") && text.contains("-> orders: stays\n"), "{text}");
     assert!(!text.contains("inverse"), "{text}");
-    // A condition with a typing error is refused for every item. The report suggests a comparison.
+    // A condition with a typing error is refused for every item. The report suggests a correct
+    // condition.
     let (report, text) = said(&plan(".tenant = \"3\""), &items);
-    assert!(text.contains("0 of 2 tried would be removed\n"), "{text}");
+    assert!(text.contains("0 of 2 sampled items would be removed\n"), "{text}");
     assert_eq!(report["refused_count"], 2, "{report}");
     assert!(text.contains("write a comparison such as `.tenant == \"7\"`"), "{text}");
     // Conditions that read only named attributes are not reported.
     assert_eq!(report["reads_any_attribute"], json!([]));
     let (report, text) = said(&plan(".tenant == \"3\" and length < 9"), &items);
     assert_eq!(report["reads_any_attribute"], json!(["orders"]));
-    assert!(text.contains("the program may read any attribute; name"), "{text}");
+    assert!(text.contains("the transform may read any attribute; if possible, name"), "{text}");
 }
 
 #[test]
@@ -78,7 +79,7 @@ fn names_that_no_item_has_are_reported() {
         ),
         (
             ".name = .title",
-            "unknown attribute: `.title` is in none of 1 item of `orders`; names are `customer`, `id`",
+            "unknown attribute: `.title` is in none of 1 item of `orders`; existing names are `customer`, `id`",
         ),
     ] {
         let (report, text) = said(&plan(transform), &items);
@@ -102,7 +103,7 @@ fn names_in_keys_and_in_the_inverse_are_reported() {
         (
             "O#{custmer}",
             right.1,
-            "unknown attribute: `.custmer`, used in a key, is in none of the items made from 1 item of `orders`; did you mean `customer`?",
+            "unknown attribute: `.custmer`, used in a key, is in none of the target items of 1 item of `orders`; did you mean `customer`?",
         ),
         (
             right.0,
@@ -142,7 +143,7 @@ fn a_failing_inverse_is_reported_before_the_migration_begins() {
     };
     for (plan, invertible, not_invertible, words) in [
         (there.to_owned(), false, 0, "no `inverse`: the migration cannot be reverted"),
-        (back("del(.pk)"), true, 0, "1.00 targets each (1 tried)"),
+        (back("del(.pk)"), true, 0, "1.00 targets for each item (1 sampled)"),
         (back("del(.pk, .total)"), false, 1, "not restored by a revert: orders|"),
         (back("del(.pk, .id)"), false, 1, "not restored by a revert: "),
     ] {
@@ -169,7 +170,7 @@ fn an_inverse_that_loses_updates_is_reported() {
     let (report, text) = said(&plan(keeps), &items);
     assert_eq!((&report["lost_writes"], &report["invertible"]), (&json!([]), &json!(true)));
     assert!(!text.contains("lost update"), "{text}");
-    // The inverse tests for the old name, which no changed item has. This is not reported.
+    // The inverse reads the old name, which no changed item has. The report does not list the name.
     assert_eq!(report["unmatched"], json!([]), "{report}");
 }
 
@@ -194,7 +195,7 @@ fn an_item_of_which_nothing_becomes_is_dropped_or_refused() {
     assert!(text.contains("cannot be parsed as a number"), "{text}");
     let (report, text) = said(&plan("select(.price != \"\") | .price = 1"), &items);
     assert_eq!((&report["refused_count"], &report["dropped"]), (&json!(0), &json!(1)), "{report}");
-    assert!(text.contains("1 of 4 tried are dropped by the transform\n"), "{text}");
+    assert!(text.contains("the transform drops 1 of 4 sampled items\n"), "{text}");
     let (report, _) = said(&plan(".lines[]?"), &items);
     assert_eq!((&report["refused_count"], &report["dropped"]), (&json!(4), &json!(0)), "{report}");
 }

@@ -1,7 +1,7 @@
-//! Parses plan files: YAML into a plan, with the place of every error.
+//! Parses plan files: converts YAML into a plan, and reports the file position of every error.
 //!
-//! `plan::check` checks the plan against its tables. [`PlanFile::show`] adds the places in the file
-//! to the errors of this check.
+//! `plan::check` checks the plan against its tables. [`PlanFile::show`] adds file positions to the
+//! errors of this check.
 
 mod split;
 
@@ -18,10 +18,10 @@ use template::Span;
 use template::diagnostic::{Findings, listed, similar};
 use template::document::{self, Kind as NodeKind, Node};
 
-/// Maximum size of a plan file in bytes. A typical plan has some dozens of lines.
+/// Maximum size of a plan file in bytes. A typical plan has fewer than 100 lines.
 const BYTES_MAX: usize = 256 * 1024;
-/// Default number of scan segments of a table. It nearly uses Lambda's highest parallelization
-/// factor, 10, and keeps the number of tasks in the control table low.
+/// Default number of scan segments of a table. Eight segments nearly use Lambda's highest
+/// parallelization factor, 10, and need few tasks in the control table.
 const SEGMENTS: u32 = 8;
 /// Default number of seconds for which a writer may use a route that it has read.
 const GATE_SECONDS: u32 = 2;
@@ -31,7 +31,7 @@ const NAME_LENGTH_MAX: usize = 64;
 /// Valid lengths of a table's name. Source: DynamoDB API reference, `CreateTable`.
 const TABLE_LENGTH: RangeInclusive<usize> = 3..=255;
 
-/// A plan, and the places of its elements in the file.
+/// A plan, and the positions of its elements in the plan file.
 pub(crate) struct PlanFile {
     pub(crate) plan: Plan,
     pub(crate) name: String,
@@ -46,7 +46,7 @@ struct Reader<'f, 't> {
 }
 
 impl PlanFile {
-    /// Parses a plan file; `name` is its name in messages.
+    /// Parses the text of a plan file; `name` is the file's name in messages.
     ///
     /// # Errors
     /// When the file has errors. The message lists all of them.
@@ -73,7 +73,7 @@ impl PlanFile {
         }
     }
 
-    /// Formats errors that a check against the tables has found, with their places in the file.
+    /// Formats errors that a check against the tables has found, with their positions in the file.
     pub(crate) fn show(&self, errors: &[PlanError]) -> String {
         let findings = Findings::new(&self.name, &self.text);
         for error in errors {
@@ -178,7 +178,7 @@ impl Reader<'_, '_> {
         Some(value)
     }
 
-    /// Returns the name of the migration or of its route, if it is valid.
+    /// Returns the name of the migration or of its route, if the name is valid.
     fn name(&self, root: &Node, key: &str) -> Option<String> {
         let node = self.text(root, key, "orders-2026")?;
         let name = node.as_text()?;
@@ -191,7 +191,7 @@ impl Reader<'_, '_> {
         is_name.then(|| name.to_owned())
     }
 
-    /// Returns the name of a table, if it is valid.
+    /// Returns the node with the name of a table, if the name is valid.
     fn table<'n>(&self, node: &'n Node, key: &str, example: &str) -> Option<&'n Node> {
         let value = self.text(node, key, example)?;
         let name = value.as_text()?;
@@ -227,8 +227,8 @@ impl Reader<'_, '_> {
         match node.as_text() {
             Some("scan") => Backfill::Scan,
             Some("touch") if self.kind.is_in_place() => {
-                let help = "remove `backfill`: a change in place uses the stream in any case";
-                let message = "`backfill: touch` does not apply to a change in place".to_owned();
+                let help = "remove `backfill`: an in-place change always uses the stream";
+                let message = "`backfill: touch` does not apply to an in-place change".to_owned();
                 self.findings.error(node.at, message, help);
                 Backfill::Scan
             }
@@ -278,9 +278,11 @@ impl Reader<'_, '_> {
             NodeKind::List(_) => {
                 let help = match required {
                     true => {
-                        "write an entry on its own line below it, which begins with `- `".to_owned()
+                        format!(
+                            "write each entry on its own line below `{key}:`, beginning with `- `"
+                        )
                     }
-                    false => format!("write an entry below it, or remove `{key}`"),
+                    false => format!("write an entry below `{key}:`, or remove `{key}`"),
                 };
                 self.findings.error(value.at, format!("`{key}` is empty"), help);
                 None

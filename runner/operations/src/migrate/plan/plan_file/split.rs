@@ -9,7 +9,7 @@ use rules::migration::plan::{Cut, Output, Part, Parts, Source};
 use crate::migrate::plan::plan_file::Reader;
 use template::document::Node;
 
-/// Default sort key of the profile, the item with all attributes that are not in parts.
+/// Default sort key of a document's profile: the item with all attributes that are not in parts.
 const PROFILE: &str = "PROFILE";
 
 /// Returns the sources of the inverse of a split, which reads parts and writes documents.

@@ -1,12 +1,12 @@
 //! Measures the time of a store's stream records, which may be coarser than the store's clock.
 //!
 //! DynamoDB rounds a record's time down to the second, some local stores to the minute. A fence is
-//! compared with these times, so a fence has passed only when a new record has a later time; the
-//! clock is no proof. To get a new record, every check replaces the marker, an entry of the control
-//! table that functions ignore.
+//! compared with record times. So a fence has passed only when a new record has a later time than
+//! the fence, even if the clock is past the fence. To get a new record, every check replaces the
+//! marker, an entry of the control table that functions ignore.
 //!
-//! The same entry stores the measured lag of record times. Code that compares a record's time with
-//! another time has to add this lag.
+//! The marker also stores the measured lag of record times behind the clock. Code that compares a
+//! record's time with another time has to add this lag.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,23 +18,23 @@ use client::output::say;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
-/// Maximum seconds by which record times may be behind the clock: a minute, and some seconds for
-/// the request. A switch may block writers for this time.
+/// Maximum seconds by which record times may be behind the clock: a minute, and 15 s for the
+/// request. A switch may block writers for this time.
 const BEHIND_MAX: i64 = 75;
-/// Timeout of a wait for a fence to pass. A store whose record times do not advance within it is
-/// rejected.
+/// Timeout of a wait for a fence to pass. A store whose record times do not advance within this
+/// time is rejected.
 const PASS_LIMIT: Duration = Duration::from_secs(BEHIND_MAX.unsigned_abs());
 /// Timeout for a stream to deliver a marker. DynamoDB takes about a second.
 const MARKER_LIMIT: Duration = Duration::from_secs(30);
-/// Interval of reads for a marker. A shard allows five requests a second; further requests are
-/// throttled.
+/// Interval between reads of the stream while waiting for a marker. A shard allows five requests a
+/// second; further requests are throttled.
 const MARKER_LOOK: Duration = Duration::from_millis(200);
-/// Interval of listings of the shards during a wait for a marker, because a shard may have split.
+/// Interval between listings of the shards while waiting for a marker, because a shard may have
+/// split.
 const LIST_EVERY: Duration = Duration::from_secs(1);
-/// Time after which a wait is announced.
+/// Time after which the command reports that it is waiting.
 const SAID_AFTER: Duration = Duration::from_secs(3);
-/// Maximum lag in seconds that different clocks can cause. A larger lag is caused by coarse record
-/// times.
+/// Maximum lag in seconds that clock skew can cause. A larger lag is caused by coarse record times.
 const COARSE_SECONDS: i64 = 6;
 
 /// A marker whose record the stream has delivered.
@@ -57,7 +57,7 @@ pub(crate) struct RecordTime<'c> {
 }
 
 impl<'c> RecordTime<'c> {
-    /// Opens the control table's stream at its end.
+    /// Opens the control table's stream after its last record.
     ///
     /// # Errors
     /// When the stream cannot be read.
@@ -66,15 +66,15 @@ impl<'c> RecordTime<'c> {
         let mut opened = Self { context, stream, places, listed: Instant::now() };
         for id in shard_ids(&opened.stream) {
             let mut place = Place::new(Start::Latest(i64::MIN));
-            // The iterator is requested now, so that it is before all later writes.
+            // Requests the iterator immediately, so that its position is before all later writes.
             read(&opened.stream, &id, &mut place).await?;
             opened.places.insert(id, place);
         }
         Ok(opened)
     }
 
-    /// Waits until a record has a later time than `second`, and stores the measured lag. All later
-    /// records have a later time too.
+    /// Waits until a record has a later time than `second`, and stores the measured lag. The times
+    /// of all subsequent records are also later than `second`.
     ///
     /// # Errors
     /// When the times do not advance, or the marker cannot be written or read.
@@ -139,7 +139,7 @@ impl<'c> RecordTime<'c> {
         if self.listed.elapsed() > LIST_EVERY {
             (self.stream, self.listed) = (listed(self.context).await?, Instant::now());
             for id in shard_ids(&self.stream) {
-                // A new shard has only recent records, so it is read from its beginning.
+                // A new shard has only recent records, so the shard is read from its beginning.
                 self.places.entry(id).or_insert_with(|| Place::new(Start::TrimHorizon));
             }
         }
@@ -159,7 +159,7 @@ fn shard_ids(stream: &Stream) -> Vec<String> {
 async fn read(stream: &Stream, shard: &str, place: &mut Place) -> Result<Vec<Record>> {
     match stream.next_page(shard, place).await {
         Ok(page) => Ok(page.unwrap_or_default()),
-        // The marker is new, so it cannot be among the trimmed records.
+        // The marker is new, so its record cannot be among the trimmed records.
         Err(Refusal::Trimmed) => {
             *place = Place::new(Start::TrimHorizon);
             Ok(Vec::new())
@@ -168,8 +168,7 @@ async fn read(stream: &Stream, shard: &str, place: &mut Place) -> Result<Vec<Rec
     }
 }
 
-/// Returns true for the record of the write of this marker, and false for the record of its
-/// replacement.
+/// Returns true if a record is of the write of `marker`; false for a record of its replacement.
 fn is_of(record: &Record, marker: &str) -> bool {
     let written = || record.event().pointer("/dynamodb/NewImage/marker/S")?.as_str();
     record.json().contains(marker) && written() == Some(marker)
@@ -177,7 +176,7 @@ fn is_of(record: &Record, marker: &str) -> bool {
 
 fn unfit(context: &Context, what: &str) -> Failure {
     Failure::Refused(format!(
-        "the stream records of `{}` {what}, so a switch cannot tell which writes come after it: use a store whose record times are precise to the minute or finer",
+        "the stream records of `{}` {what}, so a switch cannot tell which writes come after the switch: use a store whose record times are precise to the minute or finer",
         context.endpoint
     ))
 }
@@ -203,8 +202,8 @@ pub(crate) async fn behind(context: &Context) -> Result<i64> {
     Ok(i64::try_from(behind).unwrap_or(BEHIND_MAX).min(BEHIND_MAX))
 }
 
-/// Returns the additional time that a fence may take because record times are coarse; zero if they
-/// are as precise as DynamoDB's.
+/// Returns the additional time that a fence may take because record times are coarse; zero if the
+/// record times are as precise as DynamoDB's.
 ///
 /// # Errors
 /// The errors of [`behind`].

@@ -23,18 +23,19 @@ use crate::migrate::switch::switching_tests::{
 use client::output::Output;
 use testing::proxy::with_record_times;
 
-/// Unit in seconds to which record times are rounded down. It is longer than the time for which a
-/// fence waits for the clock.
+/// Unit in seconds to which record times are rounded down. The unit is longer than the time for
+/// which a fence waits for the clock.
 const UNIT: i64 = 12;
 
-/// Returns a context for the same store, through an endpoint that applies `time` to record times.
+/// Returns a context for the store of `served`, through an endpoint that applies `time` to record
+/// times.
 async fn shown_as(served: &Served, time: fn(i64) -> Option<i64>) -> Context {
     let url = with_record_times(&served.context.endpoint, time).await;
     Context::new(&url, "weir-migrations", Output::Table)
 }
 
-/// Returns a store whose record times are rounded down. The current time is at the beginning of a
-/// unit, so the clock passes a fence long before record times do.
+/// Returns a store whose record times are rounded down to `UNIT`. The current time is at the
+/// beginning of a unit, so the clock passes a fence long before record times do.
 async fn rounded() -> (Served, Context) {
     let served = serve().await;
     let context = shown_as(&served, |made| Some(made - made % UNIT)).await;
@@ -49,8 +50,8 @@ async fn put(context: &Context, table: &str, key: &str) {
     put.item("p", Sdk::S(key.to_owned())).send().await.unwrap();
 }
 
-/// Returns the number of a table's records that count for a migration, once by the rule of the
-/// function and once by the rule of the drain.
+/// Returns the number of a table's records that a migration has to apply: first by the rule of the
+/// function, then by the rule of the drain proof.
 async fn counts(context: &Context, plan: &Plan, direction: Direction, since: i64) -> [u64; 2] {
     let fence = u64::try_from(since).ok();
     let migration = compile(context, plan, direction).await.unwrap().fenced(fence);
@@ -85,7 +86,7 @@ async fn writes_after_a_switch_count_despite_rounded_record_times() {
         put(&context, "pets", key).await;
     }
     assert_eq!(counts(&context, &plan, Direction::Reverse, since).await, [3, 3]);
-    // Later comparisons of times add the measured lag.
+    // Code that compares a record's time with another time adds the measured lag.
     let behind = behind(&context).await.unwrap();
     assert!((UNIT - 3..=UNIT).contains(&behind), "{behind}");
     assert_eq!(coarseness(&context).await, Ok(PASS_LIMIT));
@@ -130,7 +131,8 @@ async fn concurrent_markers_are_distinguished_and_leave_one_entry() {
     assert_eq!(entries.len(), 1);
 }
 
-/// Record times that cannot separate earlier writes from later writes.
+/// Record times that cannot distinguish writes before a fence from writes after it: far too coarse
+/// times, and no times.
 const USELESS: [fn(i64) -> Option<i64>; 2] = [|made| Some(made - made % 1_000_000_000), |_| None];
 
 /// A stub that cannot start workers.
