@@ -137,7 +137,9 @@ mod tests {
         let other = tempfile::tempdir().unwrap();
         assert!(!TokenKey::open(other.path()).unwrap().verify("a", "b", b"c", &mac));
         fs::write(&file, b"short").unwrap();
-        assert!(TokenKey::open(folder.path()).is_err_and(|error| error.contains("; remove it")));
+        assert!(
+            TokenKey::open(folder.path()).is_err_and(|error| error.contains("; remove the file"))
+        );
         let damaged = TokenKey::of_member(folder.path());
         assert!(damaged.is_err_and(|error| {
             error.contains("; copy the file from the data directory of another node")

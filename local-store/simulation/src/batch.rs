@@ -11,7 +11,8 @@ use crate::run::{Outcome, run};
 use crate::world::coverage::{Counts, missing};
 use crate::world::plan::Plan;
 
-/// The minimum number of seeds in which every class of fault must have occurred.
+/// The minimum size of a batch that must cover every class of fault, in seeds. Smaller batches
+/// are not checked.
 pub const COVERING_SEEDS: u64 = 40;
 
 /// The seeds to run, and the settings of the runs.

@@ -17,9 +17,9 @@ use crate::frame::TargetOutcome;
 /// The kind of work on targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkKind {
-    /// A batch of a stream. A redelivered batch is shorter only if some targets were finished.
-    /// Therefore a batch waits for capacity until its deadline. The window adapts the number of
-    /// concurrent writes.
+    /// A batch of a stream. It waits for write capacity until its deadline, because a batch that
+    /// fails early is delivered again with all targets that it has not finished. The window adapts
+    /// the number of concurrent writes.
     Batch,
     /// A page of a task. Between two pages, the worker of the task adapts the number of concurrent
     /// writes and the size of the page.

@@ -144,7 +144,7 @@ fn invalid_plans_are_reported_with_their_place() {
     let mut same = plan(".", &KEYS);
     same.from[0].table = "shop".to_owned();
     let errors = Migration::compile(&same, Direction::Forward, &schemas()).unwrap_err();
-    assert!(errors[0].reason.contains("read and written"), "{errors:?}");
+    assert!(errors[0].reason.contains("is a source and a target"), "{errors:?}");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_duplicate_table_of_a_plan_is_reported() {
     let mut twice = plan(".", &KEYS);
     twice.from.push(twice.from[0].clone());
     assert!(Migration::compile(&twice, Direction::Forward, &schemas()).is_ok());
-    for (kind, instead) in [(Kind::InPlace, "one entry"), (Kind::Purge, "`or`")] {
+    for (kind, instead) in [(Kind::InPlace, "combine its entries"), (Kind::Purge, "`or`")] {
         let mut twice = plan("true", &[]);
         twice.kind = kind;
         twice.from[0].items[0].to = "orders".to_owned();

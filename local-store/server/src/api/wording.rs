@@ -72,7 +72,7 @@ impl WrongValue {
         self.fault.stands_alone()
     }
 
-    /// Returns the error with the older message.
+    /// Returns the error with the message that DynamoDB used before 2026.
     pub(crate) fn older(&self) -> ApiError {
         let text = self.fault.older();
         ApiError::validation(match &self.placeholder {

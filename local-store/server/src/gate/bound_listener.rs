@@ -118,6 +118,6 @@ mod tests {
         let part = format!("store: port {} on 127.0.0.1 is in use", first.address().port());
         assert!(error.contains(&part), "{error}");
         let error = BoundListener::new("store", "0.0.0.0:0".parse().unwrap()).await.unwrap_err();
-        assert!(error.to_string().contains("write 127.0.0.1"), "{error}");
+        assert!(error.to_string().contains("use 127.0.0.1"), "{error}");
     }
 }

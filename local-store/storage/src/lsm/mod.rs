@@ -141,9 +141,9 @@ const MEBIBYTE: u64 = 1024 * 1024;
 pub const CACHE_BYTES_PER_TREE: u64 = 12 * MEBIBYTE;
 
 impl Options {
-    /// Returns options with which each of three replicas in one process uses less than 100 MB of
-    /// memory, including its share of the items. Data beyond the cache is read through the page
-    /// cache.
+    /// Returns options with this block cache. With them, each of three replicas in one process uses
+    /// less than 100 MB of memory. Blocks that are not in the block cache are read through the
+    /// operating system's page cache.
     #[must_use]
     pub fn with_cache(cache: BlockCache) -> Self {
         // The pinned indexes and filters of 1 GiB of files take 17 MB.

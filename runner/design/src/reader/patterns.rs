@@ -176,7 +176,7 @@ fn check_actions(model: &DataModel, command: &Command, written: Written<'_>) {
     let actions = command.actions();
     if actions.is_empty() {
         let message = "the command names no table";
-        written.findings.error(written.at, message, "name a table in each member of its JSON");
+        written.findings.error(written.at, message, "write the `TableName` of each operation");
     }
     for Action { table, parameters } in actions {
         for (word, message, help) in placeholder_mistakes(parameters) {

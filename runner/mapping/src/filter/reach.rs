@@ -179,7 +179,7 @@ impl Reader<'_> {
             _ if marked == "userIdentity" => {
                 r#"{"userIdentity": {"type": [{"exists": false}]}}"#.to_owned()
             }
-            _ => "a field that a record can have".to_owned(),
+            _ => "a field of a stream record, such as `eventName` or `dynamodb`".to_owned(),
         };
         Some(RemarkText { path, marked, problem, remedy })
     }

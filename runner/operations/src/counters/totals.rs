@@ -51,8 +51,8 @@ pub struct CounterPage {
 }
 
 impl CounterPlace {
-    /// Returns the tables that the function in the template uses. Without a template, returns the
-    /// tables of the project's own template.
+    /// Returns the tables that the counters function of the template uses. Without a template,
+    /// returns the tables of Weir's own template.
     ///
     /// # Errors
     /// When the template's number of slots is malformed.

@@ -171,7 +171,7 @@ async fn an_item_too_large_for_an_edition_is_named_with_its_limit() {
             r#"{"id":{"N":"1"}}"#,
             "than 32;",
         ),
-        (long.clone(), &*long, "more than the 1024 of a sort key"),
+        (long.clone(), &*long, "has at most 1024;"),
     ] {
         let mut file = items(2);
         writeln!(file, "{item}").unwrap();

@@ -255,7 +255,8 @@ async fn a_missing_bucket_fails_the_invocation() {
     assert_eq!(failed, Err(Failure::Fatal("bucket=`b` does not exist".to_owned())));
 }
 
-/// Returns a TTL delete. For some numbers, the record gets no row, or cannot be decoded.
+/// Returns the record of a delete. Sequence numbers 3 and 4 give a record without a row, and 6 a
+/// malformed record.
 fn delete(sequence: usize) -> String {
     let (identity, image) = match sequence {
         3 => ("User", r#","OldImage":{"id":{"S":"a"}}"#),

@@ -288,7 +288,7 @@ async fn an_impossible_split_is_refused_with_advice() {
         (json!({"partition": number}), 409, "the same partition key"),
         (json!({"partition": 0, "at": "0"}), 409, "outside the partition"),
         (json!({"partition": 0, "at": "x"}), 400, "not a token"),
-        (json!({"at": "7"}), 400, "`partition` is missing"),
+        (json!({"at": "7"}), 400, "requires `partition`"),
         (json!({"partition": -1}), 400, "does not exist"),
         (json!({"everything": true}), 400, "`everything`"),
         (json!([]), 400, "object"),

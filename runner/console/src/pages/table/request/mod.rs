@@ -52,7 +52,7 @@ pub(crate) struct Problem {
     /// The field.
     #[serde(rename = "where")]
     pub(crate) place: String,
-    /// A correct alternative.
+    /// The input to write in place of the rejected one.
     pub(crate) instead: String,
 }
 
