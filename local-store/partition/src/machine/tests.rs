@@ -368,8 +368,7 @@ proptest! {
         }
         prop_assert_eq!(&twin.storage.0, &replica.storage.0);
 
-        // A state machine that takes over the batches of another replica also produces the same
-        // bytes.
+        // A state machine that takes over the batches of another replica has the same bytes, too.
         let (mut first, mut other) = (Replica::new(), Replica::new());
         for (index, entry) in (1u64..).zip(&log) {
             let (batch, _) = first.machine.apply(&first.storage, index, entry).unwrap();

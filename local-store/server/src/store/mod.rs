@@ -206,8 +206,7 @@ impl Store {
     /// # Errors
     /// The directory is in use or cannot be read or written, or the data of a majority of nodes is damaged.
     pub fn open(config: Config, exit: OnFatal) -> LocalBoxFuture<'static, Result<Self, OpenError>> {
-        // The future is boxed, so that it is compiled in this crate. The calling crate may be compiled without
-        // optimisation.
+        // The future is boxed, so that this crate's optimisation applies to it.
         Box::pin(async {
             let store = Self::open_without_ticks(config, exit).await?;
             tokio::spawn(ticks::run(store.downgrade()));
@@ -376,8 +375,7 @@ impl Store {
         owner::owns(self.owner.as_deref(), table)
     }
 
-    /// Returns a transaction's token with the owner as prefix, so that equal tokens of different owners are
-    /// different.
+    /// Returns a transaction's token with the owner as prefix, so that owners may use equal tokens.
     pub(crate) fn request_token(&self, token: &str) -> String {
         owner::request_token(self.owner.as_deref(), token)
     }
@@ -437,8 +435,7 @@ impl Store {
         }
     }
 
-    /// Returns whether other processes run nodes of the store. These processes have their own
-    /// clocks.
+    /// Returns whether other processes, with clocks of their own, run nodes of the store.
     pub(crate) fn has_other_processes(&self) -> bool {
         self.shared.membership.is_some()
     }
@@ -449,8 +446,7 @@ impl Store {
     /// # Errors
     /// The write failed, and it is unknown whether the time is on disk.
     pub async fn keep_time(&self) -> Result<(), Unavailable> {
-        // Every log entry contains the time, so any command is suitable. This command is harmless, because the
-        // periodic work also executes it.
+        // Every log entry contains the time. This command is one of the periodic work, so it is harmless.
         self.replica(ArcId::FIRST).submit(vec![Command::ForgetTokens]).await?;
         Ok(())
     }
