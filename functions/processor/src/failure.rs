@@ -2,6 +2,8 @@
 //!
 //! A record that fails in every retry is not a `Failure` but a `rules::Refusal`.
 
+use std::fmt::Display;
+
 use lambda_runtime::Diagnostic;
 use thiserror::Error;
 
@@ -18,6 +20,12 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Returns a fatal failure with the text of an error.
+    #[must_use]
+    pub fn fatal(error: impl Display) -> Self {
+        Self::Fatal(error.to_string())
+    }
+
     /// Returns the same failure with the name of the affected object as a prefix.
     #[must_use]
     pub fn within(self, what: &str) -> Self {

@@ -126,7 +126,8 @@ pub fn decode(event: &str) -> Result<Request, Failure> {
                 .map_err(|error| wrong(format!("`equals` is not DynamoDB JSON: {error}")))?;
             let begins_with: Vec<_> = erase.begins_with.into_iter().collect();
             let condition = erase.r#where.as_deref().map(Condition::parse).transpose();
-            let condition = condition.map_err(|reason| wrong(format!("`where`: {reason}")))?;
+            let condition =
+                condition.map_err(|error| wrong(format!("`where`: {}", error.reason)))?;
             let subject = Subject { equals, begins_with, condition };
             if subject.is_empty() {
                 return Err(wrong(

@@ -16,8 +16,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use model::limits::{BATCH_GET_KEYS_MAX, SCAN_SEGMENTS_MAX};
 use model::{AttributeValue, Item, KeyAttributeType, json};
 use rules::fan_out::{
-    CopyRule, FanOut, JOB_KEY, JOB_REVISION, Mark, Origin, TableShape, Update, check_tables,
-    mark_attribute,
+    CopyRule, FanOut, JOB_KEY, JOB_REVISION, Mark, Origin, TableMismatch, TableShape, Update,
+    check_tables, mark_attribute,
 };
 use tracing::warn;
 
@@ -98,8 +98,8 @@ impl DynamoDbCopies {
             beside: BTreeMap::new(),
         };
         for rule in &mut rule.rules {
-            let fatal = |text: String| {
-                Failure::Fatal(format!("{FAN_OUT_RULES}: rule `{}`: {text}", rule.name))
+            let fatal = |error: TableMismatch| {
+                Failure::Fatal(format!("{FAN_OUT_RULES}: rule `{}`: {error}", rule.name))
             };
             let origin = tables.describe(&rule.origin).await?;
             let target = tables.describe(&rule.target).await?;

@@ -80,7 +80,7 @@ impl Targets {
             standing.insert(key.clone(), self.read(&target, &self.key(&target)?).await?);
         }
         let items = self.partition(migration, document).await?;
-        let assembled = migration.assembled(document, &items, keys).map_err(Failure::Fatal)?;
+        let assembled = migration.assembled(document, &items, keys).map_err(Failure::fatal)?;
         if let Some(key) = assembled
             .targets
             .keys()
@@ -94,7 +94,7 @@ impl Targets {
             let text = self.partition_text(migration, document);
             let (name, parts) = (&document.migration, &document.parts);
             let kind = ProblemKind::Unassembled;
-            self.control.note_problem(kind, name, parts, &text, reason).await?;
+            self.control.note_problem(kind, name, parts, &text, &reason.to_string()).await?;
         }
         let source = self.source(migration, document);
         let mut written = false;

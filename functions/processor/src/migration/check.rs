@@ -83,7 +83,7 @@ pub(super) async fn sources(
                 suspects.push(item.clone());
             }
             Err(reason) => {
-                let key = migration.source_item(&task.table, item).map_err(Failure::Fatal)?;
+                let key = migration.source_item(&task.table, item).map_err(Failure::fatal)?;
                 tally.sample("refused", &format!("{key}: {reason}"));
             }
         }
@@ -91,7 +91,7 @@ pub(super) async fn sources(
             && let Some(inverse) = worker.inverse()
             && let Err(reason) = migration.check_inverse(inverse, &task.table, item)
         {
-            tally.sample("not_invertible", &reason);
+            tally.sample("not_invertible", &reason.to_string());
         }
     }
     let look = |items: Vec<Item>| async move { differences(worker, task, &items).await }.boxed();
@@ -147,7 +147,7 @@ async fn differences(
     let standing = load_targets(worker, task, items).await?;
     let mut found = Vec::new();
     for item in reread(worker, &task.table, items).await? {
-        let source = migration.source_item(&task.table, &item).map_err(Failure::Fatal)?.to_string();
+        let source = migration.source_item(&task.table, &item).map_err(Failure::fatal)?.to_string();
         let outputs = match migration.outputs(&task.table, &item) {
             Ok(outputs) => outputs,
             Err(reason) => {
@@ -291,7 +291,7 @@ async fn extras(
         let wanted = keys.into_values();
         let items = load_items(client, &table, schema, wanted, RetryPolicy::CONTENDED).await?;
         for item in items.into_values() {
-            let source = migration.source_item(&table, &item).map_err(Failure::Fatal)?;
+            let source = migration.source_item(&table, &item).map_err(Failure::fatal)?;
             sources.insert(source.to_string(), item);
         }
     }

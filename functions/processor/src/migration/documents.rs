@@ -72,7 +72,7 @@ pub(super) async fn left_behind(
     let mut by_partition: BTreeMap<KeyValue, Vec<&Item>> = BTreeMap::new();
     for item in items {
         let partition = migration.partition_of(parts, &key_of(item, schema));
-        by_partition.entry(partition.map_err(Failure::Fatal)?).or_default().push(item);
+        by_partition.entry(partition.map_err(Failure::fatal)?).or_default().push(item);
     }
     let partitions = by_partition.keys().cloned().collect();
     let profiles = profiles(worker, parts, &partitions).await?;
@@ -155,7 +155,7 @@ async fn difference(
 ) -> Result<Option<Difference>, Failure> {
     let migration = &worker.migration;
     let items = worker.targets.partition(migration, document).await?;
-    let assembled = migration.assembled(document, &items, keys).map_err(Failure::Fatal)?;
+    let assembled = migration.assembled(document, &items, keys).map_err(Failure::fatal)?;
     let place =
         format!("{} {}", document.parts, worker.targets.partition_text(migration, document));
     if let Some(reason) = assembled.refused.filter(|_| keys.0.is_empty()) {

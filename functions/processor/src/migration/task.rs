@@ -345,7 +345,7 @@ impl Worker<'_> {
     fn state(&self, task: &Task, item: &Item, tally: &mut Tally) -> Vec<Effect> {
         self.migration.backfill(&task.table, item).unwrap_or_else(|refusal| {
             let key = self.migration.source_item(&task.table, item);
-            let key = key.map_or_else(|error| error, |key| key.to_string());
+            let key = key.map_or_else(|error| error.to_string(), |key| key.to_string());
             warn!(item = key, reason = %refusal, "item cannot be transformed");
             tally.sample("refused", &format!("{key}: {refusal}"));
             Vec::new()

@@ -125,7 +125,7 @@ async fn mark(
     match worker.migration.selects(table, item) {
         Ok(true) => {}
         Ok(false) => return Ok(TouchOutcome::Gone),
-        Err(reason) => return Ok(TouchOutcome::Refused(reason)),
+        Err(error) => return Ok(TouchOutcome::Refused(error.to_string())),
     }
     let update = Update {
         expression: "SET #touch = :touch",

@@ -9,9 +9,10 @@ use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use aws_sdk_s3::operation::list_object_versions::ListObjectVersionsOutput;
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
-use aws_sdk_s3::primitives::ByteStream;
+use aws_sdk_s3::primitives::{ByteStream, ByteStreamError};
 use aws_sdk_s3::types::{Delete, Object, ObjectIdentifier};
 use bytes::Bytes;
+use thiserror::Error;
 
 use super::{
     ChangeOutcome, ObjectEntry, ObjectMaintenance, ObjectStore, Page, PutOutcome, RemovedVersions,
@@ -27,6 +28,17 @@ const EMPTY_PAGES_MAX: usize = 1_000;
 /// Timeout between two chunks of an object's content. The SDK's timeouts cover only the headers of a
 /// response, so a dead connection would block the invocation until its deadline.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// The reason why the content of an object is incomplete.
+#[derive(Debug, Error)]
+enum Interruption {
+    /// The connection broke.
+    #[error("{}", DisplayErrorContext(.0))]
+    Broken(#[from] ByteStreamError),
+    /// No data arrived for this time.
+    #[error("no data arrived for {0:?}")]
+    Silence(Duration),
+}
 
 /// A bucket of S3.
 #[derive(Clone, Debug)]
@@ -47,16 +59,15 @@ impl S3ObjectStore {
 
     /// Returns the content of an object. Fails if the connection breaks, or if no data arrives for
     /// [`SILENCE_MAX`].
-    async fn content(&self, object: GetObjectOutput) -> Result<Bytes, String> {
+    async fn content(&self, object: GetObjectOutput) -> Result<Bytes, Interruption> {
         let length = object.content_length.and_then(|length| usize::try_from(length).ok());
         let mut content = Vec::with_capacity(length.unwrap_or_default());
         let mut body = object.body;
         loop {
-            match tokio::time::timeout(self.silence_max, body.try_next()).await {
-                Ok(Ok(Some(part))) => content.extend_from_slice(&part),
-                Ok(Ok(None)) => return Ok(content.into()),
-                Ok(Err(error)) => return Err(DisplayErrorContext(&error).to_string()),
-                Err(_) => return Err(format!("no data arrived for {:?}", self.silence_max)),
+            let part = tokio::time::timeout(self.silence_max, body.try_next()).await;
+            match part.map_err(|_| Interruption::Silence(self.silence_max))?? {
+                Some(part) => content.extend_from_slice(&part),
+                None => return Ok(content.into()),
             }
         }
     }

@@ -29,7 +29,7 @@ pub use copy_rule::{CopyRule, OnDelete};
 pub use declaration::{DeclarationError, parse_and_check, parse_rules};
 pub use effect::{Copy, DeploymentHops, Effect, Folded, LatestOriginState, Origin, Revision};
 pub use job::{DamagedJob, Job};
-pub use tables::{TableShape, check_jobs_table, check_tables};
+pub use tables::{TableMismatch, TableShape, check_jobs_table, check_tables};
 
 pub use crate::marks::copy::{MARK_PREFIX, Mark, mark_attribute};
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use model::KeyAttributeType;
+use thiserror::Error;
 
 use super::JOB_KEY;
 use super::copy_rule::CopyRule;
@@ -32,6 +33,105 @@ impl TableShape {
     }
 }
 
+/// A table that does not match the declaration of a rule, or cannot be the jobs table.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TableMismatch {
+    /// The origin has another key than the rule declares.
+    #[error(
+        "the rule declares the origin's key `{declared}`, but table `{table}` has {}",
+        key_advice(found)
+    )]
+    OriginKey {
+        /// The origin.
+        table: String,
+        /// The key in the declaration.
+        declared: String,
+        /// The key attributes of the origin.
+        found: Vec<String>,
+    },
+    /// A table without a stream with both images.
+    #[error("table `{0}` needs a stream with NEW_AND_OLD_IMAGES")]
+    NoImages(String),
+    /// An index that the target does not have.
+    #[error("table `{table}` has no index `{index}`; it has: {}", found.join(", "))]
+    NoIndex {
+        /// The target.
+        table: String,
+        /// The index in the declaration.
+        index: String,
+        /// The indexes of the target.
+        found: Vec<String>,
+    },
+    /// The index has another partition key than the rule declares.
+    #[error("index `{index}` has the partition key `{found}`, but the rule declares `{declared}`")]
+    IndexKey {
+        /// The index.
+        index: String,
+        /// The partition key of the index.
+        found: String,
+        /// The key in the declaration.
+        declared: String,
+    },
+    /// A copied attribute that is a key attribute of the target.
+    #[error("`{attribute}` is a key attribute of table `{table}` and cannot be copied to")]
+    CopiedKey {
+        /// The attribute.
+        attribute: String,
+        /// The target.
+        table: String,
+    },
+    /// A copied attribute that is the sort key of the index.
+    #[error(
+        "`{attribute}` is the sort key of index `{index}`, and the index does not contain copies without it; name an index with another sort key or without one"
+    )]
+    CopiedSortKey {
+        /// The attribute.
+        attribute: String,
+        /// The index.
+        index: String,
+    },
+    /// The keys of the index and the origin have different types.
+    #[error(
+        "`{}`, the key of index `{}` of table `{}`, has type {of_index}, and `{}`, the key of table `{}`, has type {of_origin}, so a query of the index would find no copy; name an index whose key has type {of_origin}",
+        rule.index_key, rule.index, rule.target, rule.origin_key, rule.origin
+    )]
+    KeyTypes {
+        /// The rule.
+        rule: Box<CopyRule>,
+        /// The type of the index's key.
+        of_index: &'static str,
+        /// The type of the origin's key.
+        of_origin: &'static str,
+    },
+    /// A jobs table with another key than it needs.
+    #[error(
+        "table `{table}` has the key ({found}), but the jobs table needs ({wanted}); recreate the table, or name another one"
+    )]
+    JobsKey {
+        /// The table.
+        table: String,
+        /// The key attributes of the table with their types.
+        found: String,
+        /// The required key.
+        wanted: String,
+    },
+    /// A jobs table without a stream with both images.
+    #[error(
+        "table `{0}` needs a stream with NEW_AND_OLD_IMAGES, because its records continue jobs with many copies"
+    )]
+    NoJobImages(String),
+}
+
+/// Describes the key of an origin that is not the declared key, and what to change.
+fn key_advice(found: &[String]) -> String {
+    match found {
+        [found] => {
+            format!("`{found}` as its partition key; write that name to the right of `:` in `key`")
+        }
+        found => format!("the key ({}); origins must have only a partition key", found.join(", ")),
+    }
+}
+
 /// Checks that the tables of a rule match its declaration. Returns the requirements that a copy must
 /// meet to be found and written.
 ///
@@ -41,54 +141,40 @@ pub fn check_tables(
     rule: &CopyRule,
     origin: &TableShape,
     target: &TableShape,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, TableMismatch> {
     if origin.keys != [rule.origin_key.as_str()] {
-        let what = match origin.keys.as_slice() {
-            [found] => {
-                format!(
-                    "`{found}` as its partition key; write that name to the right of `:` in `key`"
-                )
-            }
-            found => {
-                format!("the key ({}); origins must have only a partition key", found.join(", "))
-            }
-        };
-        return Err(format!(
-            "the rule declares the origin's key `{}`, but table `{}` has {what}",
-            rule.origin_key, rule.origin
-        ));
+        return Err(TableMismatch::OriginKey {
+            table: rule.origin.clone(),
+            declared: rule.origin_key.clone(),
+            found: origin.keys.clone(),
+        });
     }
     if let Some(table) = [origin, target].into_iter().find(|table| !table.has_both_images) {
-        return Err(format!("table `{}` needs a stream with NEW_AND_OLD_IMAGES", table.name));
+        return Err(TableMismatch::NoImages(table.name.clone()));
     }
     let Some(found) = target.indexes.get(&rule.index) else {
-        let names: Vec<&str> = target.indexes.keys().map(String::as_str).collect();
-        return Err(format!(
-            "table `{}` has no index `{}`; it has: {}",
-            rule.target,
-            rule.index,
-            names.join(", ")
-        ));
+        return Err(TableMismatch::NoIndex {
+            table: rule.target.clone(),
+            index: rule.index.clone(),
+            found: target.indexes.keys().cloned().collect(),
+        });
     };
     let found = found.first().map_or("", String::as_str);
     let sort = target.sort_key_of(&rule.index);
     if found != rule.index_key {
-        return Err(format!(
-            "index `{}` has the partition key `{found}`, but the rule declares `{}`",
-            rule.index, rule.index_key
-        ));
+        return Err(TableMismatch::IndexKey {
+            index: rule.index.clone(),
+            found: found.to_owned(),
+            declared: rule.index_key.clone(),
+        });
     }
     if let Some(name) = rule.attributes.keys().find(|name| target.keys.contains(name)) {
-        return Err(format!(
-            "`{name}` is a key attribute of table `{}` and cannot be copied to",
-            rule.target
-        ));
+        let (attribute, table) = (name.clone(), rule.target.clone());
+        return Err(TableMismatch::CopiedKey { attribute, table });
     }
     if let Some(name) = sort.iter().find(|name| rule.attributes.contains_key(*name)) {
-        return Err(format!(
-            "`{name}` is the sort key of index `{}`, and the index does not contain copies without it; name an index with another sort key or without one",
-            rule.index
-        ));
+        let (attribute, index) = (name.clone(), rule.index.clone());
+        return Err(TableMismatch::CopiedSortKey { attribute, index });
     }
     check_types(rule, origin, target)?;
     Ok(advice(rule, target, sort))
@@ -96,19 +182,19 @@ pub fn check_tables(
 
 /// Checks that the key of the index has the same type as the key of the origin. With different
 /// types, no copy would be found.
-fn check_types(rule: &CopyRule, origin: &TableShape, target: &TableShape) -> Result<(), String> {
-    let CopyRule { origin_key, index_key, index, .. } = rule;
-    let types = origin.types.get(origin_key).zip(target.types.get(index_key));
+fn check_types(
+    rule: &CopyRule,
+    origin: &TableShape,
+    target: &TableShape,
+) -> Result<(), TableMismatch> {
+    let types = origin.types.get(&rule.origin_key).zip(target.types.get(&rule.index_key));
     match types.filter(|(of_origin, of_index)| of_origin != of_index) {
         None => Ok(()),
-        Some((of_origin, of_index)) => Err(format!(
-            "`{index_key}`, the key of index `{index}` of table `{}`, has type {}, and `{origin_key}`, the key of table `{}`, has type {}, so a query of the index would find no copy; name an index whose key has type {}",
-            rule.target,
-            of_index.descriptor(),
-            rule.origin,
-            of_origin.descriptor(),
-            of_origin.descriptor(),
-        )),
+        Some((of_origin, of_index)) => Err(TableMismatch::KeyTypes {
+            rule: Box::new(rule.clone()),
+            of_index: of_index.descriptor(),
+            of_origin: of_origin.descriptor(),
+        }),
     }
 }
 
@@ -116,8 +202,7 @@ fn check_types(rule: &CopyRule, origin: &TableShape, target: &TableShape) -> Res
 ///
 /// # Errors
 /// The table does not have the required key or stream.
-pub fn check_jobs_table(table: &TableShape) -> Result<(), String> {
-    let name = &table.name;
+pub fn check_jobs_table(table: &TableShape) -> Result<(), TableMismatch> {
     let found = table.keys.iter().map(|key| {
         let key_type = table.types.get(key).map_or("", |key_type| key_type.descriptor());
         format!("{key} {key_type}")
@@ -125,14 +210,10 @@ pub fn check_jobs_table(table: &TableShape) -> Result<(), String> {
     let found = found.collect::<Vec<_>>().join(", ");
     let wanted = format!("{JOB_KEY} {}", KeyAttributeType::S.descriptor());
     if found != wanted {
-        return Err(format!(
-            "table `{name}` has the key ({found}), but the jobs table needs ({wanted}); recreate the table, or name another one"
-        ));
+        return Err(TableMismatch::JobsKey { table: table.name.clone(), found, wanted });
     }
     if !table.has_both_images {
-        return Err(format!(
-            "table `{name}` needs a stream with NEW_AND_OLD_IMAGES, because its records continue jobs with many copies"
-        ));
+        return Err(TableMismatch::NoJobImages(table.name.clone()));
     }
     Ok(())
 }
@@ -196,9 +277,8 @@ mod tests {
         assert_eq!(several.sort_key_of("by-product"), ["day", "at", "line"]);
         assert_eq!(check_tables(&rule, &origin, &several).unwrap().len(), 2);
         several.indexes.get_mut("by-product").unwrap().push("n".to_owned());
-        assert!(
-            check_tables(&rule, &origin, &several).unwrap_err().contains("`n` is the sort key")
-        );
+        let error = check_tables(&rule, &origin, &several).unwrap_err().to_string();
+        assert!(error.contains("`n` is the sort key"), "{error}");
         assert!(target.sort_key_of("by-product").is_empty());
         let no_stream = TableShape { has_both_images: false, ..target.clone() };
         let no_index = TableShape { indexes: BTreeMap::new(), ..target.clone() };
@@ -224,7 +304,7 @@ mod tests {
             (&origin, &shape("lines", &["n"]), "`n` is a key attribute"),
             (&origin, &with("by-product", ["productID", "n"]), "`n` is the sort key of index"),
         ] {
-            let error = check_tables(&rule, origin, target).unwrap_err();
+            let error = check_tables(&rule, origin, target).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
@@ -246,7 +326,7 @@ mod tests {
             (shape(&[("job", text), ("at", number)], true), "has the key (job S, at N)"),
             (shape(&[("job", text)], false), "needs a stream with NEW_AND_OLD_IMAGES"),
         ] {
-            let error = check_jobs_table(&shape).unwrap_err();
+            let error = check_jobs_table(&shape).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

@@ -1,6 +1,7 @@
 //! The filters that transforms may use, by name and number of arguments.
 
 use strsim::jaro_winkler;
+use thiserror::Error;
 
 /// A format `@name`, which converts a value to a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,31 +218,49 @@ const ABSENT: [&str; 26] = [
 /// The minimum similarity of a name for a message to suggest it.
 const ALIKE: f64 = 0.8;
 
+/// A call of a filter that does not exist.
+#[derive(Debug, Error)]
+pub(super) enum UnknownFilter<'n> {
+    /// A filter of jq that reads data outside of its input.
+    #[error("`{0}` is not available in transforms: it reads data outside of the item")]
+    Outside(&'n str),
+    /// A filter of jq that is not available.
+    #[error("`{0}` is not available in transforms")]
+    Absent(&'n str),
+    /// An unknown name that is similar to the name of a filter.
+    #[error("unknown filter `{name}`; did you mean `{nearest}`?")]
+    Similar { name: &'n str, nearest: &'static str },
+    /// An unknown name.
+    #[error("unknown filter `{0}`")]
+    Unknown(&'n str),
+    /// A filter with a wrong number of arguments. `takes` contains the allowed numbers.
+    #[error("`{name}` takes {takes} arguments, not {found}")]
+    Arguments { name: &'n str, takes: String, found: usize },
+}
+
 /// Returns the filter with this name and number of arguments.
 ///
 /// # Errors
 /// Returns the reason and the most similar name if there is no such filter.
-pub(super) fn find(name: &str, arguments: usize) -> Result<Builtin, String> {
+pub(super) fn find(name: &str, arguments: usize) -> Result<Builtin, UnknownFilter<'_>> {
     if OUTSIDE.contains(&name) {
-        return Err(format!(
-            "`{name}` is not available in transforms: it reads data outside of the item"
-        ));
+        return Err(UnknownFilter::Outside(name));
     }
     if ABSENT.contains(&name) {
-        return Err(format!("`{name}` is not available in transforms"));
+        return Err(UnknownFilter::Absent(name));
     }
     let known = BUILTINS.iter().find(|(known, ..)| *known == name);
     let Some((_, arities, builtin)) = known else {
         let alike = BUILTINS.iter().map(|(known, ..)| (jaro_winkler(known, name), known));
         let nearest = alike.max_by(|left, right| left.0.total_cmp(&right.0));
         return Err(match nearest.filter(|(alike, _)| *alike >= ALIKE) {
-            Some((_, nearest)) => format!("unknown filter `{name}`; did you mean `{nearest}`?"),
-            None => format!("unknown filter `{name}`"),
+            Some((_, nearest)) => UnknownFilter::Similar { name, nearest },
+            None => UnknownFilter::Unknown(name),
         });
     };
     if arities.contains(&arguments) {
         return Ok(*builtin);
     }
     let takes: Vec<_> = arities.iter().map(ToString::to_string).collect();
-    Err(format!("`{name}` takes {} arguments, not {arguments}", takes.join(" or ")))
+    Err(UnknownFilter::Arguments { name, takes: takes.join(" or "), found: arguments })
 }

@@ -132,7 +132,7 @@ impl Program {
 
 /// The reason why a program yields no values for an input.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// jq fails for this input too.
     #[error("{0}")]
     Failed(String),

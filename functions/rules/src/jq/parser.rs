@@ -531,7 +531,7 @@ impl<'t, 'p> Parser<'t, 'p> {
         }
         match builtin::find(name, arguments.len()) {
             Ok(builtin) => Ok(Term::Call(builtin, arguments)),
-            Err(reason) => Err(ProgramError { at, reason }),
+            Err(unknown) => Err(ProgramError { at, reason: unknown.to_string() }),
         }
     }
 

@@ -107,9 +107,8 @@ pub(super) fn of(builtin: Builtin, value: &Val) -> Flow<Val> {
     match builtin {
         Builtin::Mktime => make_time(value),
         Builtin::Gmtime => {
-            let (time, fraction) = of_number(value)
-                .ok_or_else(|| Stop::error("gmtime() requires a number"))?
-                .map_err(Stop::Refused)?;
+            let (time, fraction) =
+                of_number(value)?.ok_or_else(|| Stop::error("gmtime() requires a number"))?;
             Ok(time.broken_down(fraction))
         }
         Builtin::Fromdate | Builtin::Fromdateiso8601 => {
@@ -127,8 +126,8 @@ pub(super) fn with(builtin: Builtin, value: &Val, format: &Val) -> Flow<Val> {
         };
         return parse(text, format);
     }
-    let time = match of_number(value) {
-        Some(time) => time.map_err(Stop::Refused)?.0,
+    let time = match of_number(value)? {
+        Some((time, _)) => time,
         None => of_array(value)?
             .ok_or_else(|| Stop::error("strftime/1 requires parsed datetime inputs"))?,
     };
@@ -140,16 +139,17 @@ pub(super) fn with(builtin: Builtin, value: &Val, format: &Val) -> Flow<Val> {
 
 /// Returns the time for a number of seconds since 1970, with the fraction of the second. Returns
 /// `None` if the value is not a number.
-fn of_number(value: &Val) -> Option<Result<(Time, f64), String>> {
-    let Val::Num(number) = value else { return None };
+fn of_number(value: &Val) -> Flow<Option<(Time, f64)>> {
+    let Val::Num(number) = value else { return Ok(None) };
     let seconds = number.rounded();
     let is_in_range = (-30_610_224_000.0..253_402_300_800.0).contains(&seconds);
     if !is_in_range || number.exact().is_none() {
-        return Some(Err(format!("{} is not a time in the years 1000 to 9999", described(value))));
+        let reason = format!("{} is not a time in the years 1000 to 9999", described(value));
+        return Err(Stop::Refused(reason));
     }
     #[expect(clippy::cast_possible_truncation, reason = "it is in range")]
     let whole = seconds.floor() as i64;
-    Some(Ok((Time::of_seconds(whole), seconds - seconds.floor())))
+    Ok(Some((Time::of_seconds(whole), seconds - seconds.floor())))
 }
 
 /// Returns the numbers of a broken-down time, truncated to integers. Returns `None` if the value is

@@ -10,7 +10,7 @@ use model::limits::ITEM_BYTES_MAX;
 use model::stream_record::LambdaRecord;
 use model::{Item, KeyValue, PrimaryKey};
 
-use super::split::Split;
+use super::split::{DocumentError, Split};
 use super::{Effect, MARK_BYTES, Migration, Register, Registers, SourceItem, Target, visible};
 use crate::effect::Join;
 use crate::rule::Refusal;
@@ -37,7 +37,7 @@ pub struct Assembled {
     /// The document for each target in the table of documents; `None` if the target must not exist.
     pub targets: BTreeMap<Target, Option<Item>>,
     /// The reason why the items form no valid document; `None` if they form a valid document.
-    pub refused: Option<String>,
+    pub refused: Option<DocumentError>,
 }
 
 impl Join for Keys {
@@ -79,12 +79,11 @@ impl Migration {
     ///
     /// # Errors
     /// The key does not belong to a document of this table.
-    pub fn partition_of(&self, parts: &str, key: &Item) -> Result<KeyValue, String> {
-        let wrong = || format!("the key does not belong to a document of `{parts}`");
+    pub fn partition_of(&self, parts: &str, key: &Item) -> Result<KeyValue, DocumentError> {
+        let wrong = || DocumentError::ForeignKey(parts.to_owned());
         let (table, split) = self.splits.get(parts).ok_or_else(wrong)?;
-        let key = self.schema(table).ok_or_else(wrong)?.key_of_parameter(key);
-        let key = key.map_err(|error| error.to_string())?;
-        let key = key.to_item(self.schema(table).ok_or_else(wrong)?);
+        let schema = self.schema(table).ok_or_else(wrong)?;
+        let key = schema.key_of_parameter(key)?.to_item(schema);
         KeyValue::from_attribute_value(&split.partition_of(&key)?).ok_or_else(wrong)
     }
 
@@ -93,10 +92,10 @@ impl Migration {
     ///
     /// # Errors
     /// When an item contains an attribute that does not belong to the document.
-    pub fn document(&self, parts: &str, items: &[Item]) -> Result<Option<Item>, String> {
+    pub fn document(&self, parts: &str, items: &[Item]) -> Result<Option<Item>, DocumentError> {
         let split = self.splits.get(parts).map(|(_, split)| split);
-        let split = split.ok_or_else(|| format!("`{parts}` is not a table of parts"))?;
-        let schema = self.schema(parts).ok_or_else(|| format!("there is no table `{parts}`"))?;
+        let split = split.ok_or_else(|| DocumentError::NotParts(parts.to_owned()))?;
+        let schema = self.schema(parts).ok_or_else(|| DocumentError::NoTable(parts.to_owned()))?;
         let items: Vec<Item> = items.iter().filter_map(|item| visible(item, schema)).collect();
         if !items.iter().any(|item| split.is_profile(item)) {
             return Ok(None);
@@ -114,10 +113,10 @@ impl Migration {
         document: &Document,
         items: &[Item],
         keys: &Keys,
-    ) -> Result<Assembled, String> {
-        let no_split = || format!("`{}` is not a table of parts", document.parts);
+    ) -> Result<Assembled, DocumentError> {
+        let no_split = || DocumentError::NotParts(document.parts.clone());
         let (table, split) = self.splits.get(&document.parts).ok_or_else(no_split)?;
-        let schema = self.schema(table).ok_or_else(|| format!("there is no table `{table}`"))?;
+        let schema = self.schema(table).ok_or_else(|| DocumentError::NoTable(table.clone()))?;
         let target = |key: PrimaryKey| Target {
             migration: document.migration.clone(),
             table: table.clone(),
@@ -132,12 +131,11 @@ impl Migration {
         let items: Vec<Item> = items.iter().filter_map(|item| visible(item, parts)).collect();
         let Some(profile) = items.iter().find(|item| split.is_profile(item)) else {
             // A client may delete the profile of a document before the parts.
-            assembled.refused =
-                (!items.is_empty()).then(|| "the document has parts but no profile".to_owned());
+            assembled.refused = (!items.is_empty()).then_some(DocumentError::NoProfile);
             return Ok(assembled);
         };
         let Ok(key) = schema.key_of_item(profile) else {
-            assembled.refused = Some(format!("the profile lacks the key of `{table}`"));
+            assembled.refused = Some(DocumentError::ProfileWithoutKey(table.clone()));
             return Ok(assembled);
         };
         // The profile exists, so the document must not be deleted, even if the items are invalid.
@@ -155,9 +153,9 @@ impl Migration {
     ///
     /// # Errors
     /// Returns the reason why the parts form no document.
-    pub fn there_and_back(&self, table: &str, item: &Item) -> Result<Option<Item>, String> {
+    pub fn there_and_back(&self, table: &str, item: &Item) -> Result<Option<Item>, DocumentError> {
         let split = self.sources.get(table).into_iter().flatten().find_map(|output| output.split());
-        let split = split.ok_or_else(|| format!("`{table}` is not split"))?;
+        let split = split.ok_or_else(|| DocumentError::NotSplit(table.to_owned()))?;
         let mut items = split.cut(item)?;
         items.sort_by_key(|item| split.sort_of(item).to_owned());
         split.assemble(&items)
@@ -214,19 +212,17 @@ impl Document {
         Registers::of(source.to_owned(), Register { stamp, item })
     }
 
-    fn made_of(&self, split: &Split, items: &[Item]) -> Result<Item, String> {
-        let made = split.assemble(items)?.ok_or("the document has parts but no profile")?;
+    fn made_of(&self, split: &Split, items: &[Item]) -> Result<Item, DocumentError> {
+        let made = split.assemble(items)?.ok_or(DocumentError::NoProfile)?;
         let partition = KeyValue::from_attribute_value(&split.partition_of(&made)?);
         if partition.as_ref() != Some(&self.partition) {
-            return Err("the profile belongs to a document of another partition".to_owned());
+            return Err(DocumentError::OtherPartition);
         }
         // The name of a key attribute has at most 255 bytes.
         let source = self.parts.len() + self.partition.to_attribute_value().size() + 255;
         let size = made.size() + source + MARK_BYTES;
         if size > ITEM_BYTES_MAX {
-            return Err(format!(
-                "the document has {size} bytes with its mark, but an item has at most {ITEM_BYTES_MAX}"
-            ));
+            return Err(DocumentError::TooLarge(size));
         }
         Ok(made)
     }

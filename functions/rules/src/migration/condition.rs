@@ -7,17 +7,35 @@
 use std::collections::BTreeSet;
 
 use model::Item;
+use thiserror::Error;
 
 use super::reads::AttributePath;
 use super::transform::Transform;
 use super::view;
-use crate::jq::{ProgramError, Val};
+use crate::jq::{Fault, ProgramError, Val};
 
 /// The advice for a condition on a single value.
 const COMPARISON: &str = "write a comparison such as `.tenant == \"7\"`";
 /// The advice for a condition on the members of a list. `?` skips items in which the value is not a
 /// list.
 const MEMBERS: &str = "for a list write `any(.tags[]?; . == \"x1\")`";
+
+/// An item for which a condition yields no single boolean.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum UndecidedCondition {
+    /// The program failed.
+    #[error("the condition failed: {0}")]
+    Failed(#[source] Fault),
+    /// A single value of this type.
+    #[error("the condition yielded {0}; {COMPARISON}")]
+    NotABoolean(&'static str),
+    /// No value.
+    #[error("the condition yielded nothing; {COMPARISON}, {MEMBERS}")]
+    NoValue,
+    /// Several values.
+    #[error("the condition yielded more than one value; {MEMBERS}")]
+    SeveralValues,
+}
 
 /// A checked condition.
 #[derive(Debug)]
@@ -53,15 +71,14 @@ impl Condition {
     /// # Errors
     /// When the program fails for this item, or its result is not a single `true`, `false` or
     /// `null`.
-    pub fn is_met_by(&self, item: &Item) -> Result<bool, String> {
-        let values = self.0.values(item, 2);
-        let values = values.map_err(|error| format!("the condition failed: {error}"))?;
+    pub fn is_met_by(&self, item: &Item) -> Result<bool, UndecidedCondition> {
+        let values = self.0.values(item, 2).map_err(UndecidedCondition::Failed)?;
         match values.as_slice() {
             [Val::Bool(is_met)] => Ok(*is_met),
             [Val::Null] => Ok(false),
-            [value] => Err(format!("the condition yielded {}; {COMPARISON}", view::kind(value))),
-            [] => Err(format!("the condition yielded nothing; {COMPARISON}, {MEMBERS}")),
-            _ => Err(format!("the condition yielded more than one value; {MEMBERS}")),
+            [value] => Err(UndecidedCondition::NotABoolean(view::kind(value))),
+            [] => Err(UndecidedCondition::NoValue),
+            _ => Err(UndecidedCondition::SeveralValues),
         }
     }
 }
@@ -107,7 +124,7 @@ mod tests {
             for (item, expected) in [&tagged, &plain, &bare].into_iter().zip(expected) {
                 let found = match condition.is_met_by(item) {
                     Ok(is_met) => is_met.to_string(),
-                    Err(reason) => reason,
+                    Err(error) => error.to_string(),
                 };
                 assert!(found.starts_with(expected), "{program}: {found}");
             }

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use model::Item;
 use model::stream_record::LambdaRecord;
 
-use super::{Effect, MARK, Migration, OutputKind, Target, is_bare_tombstone};
+use super::{Effect, ItemError, MARK, Migration, OutputKind, Target, is_bare_tombstone};
 use crate::rule::Refusal;
 
 /// The action of a plan on an item.
@@ -40,7 +40,7 @@ pub struct Guard {
 /// The maximum number of attributes that an item has before or after a change. Each attribute is
 /// one comparison in the guard, and a DynamoDB expression has at most 300 operators. Source:
 /// DynamoDB developer guide, "Service quotas: expressions".
-const ATTRIBUTES_MAX: usize = 140;
+pub(super) const ATTRIBUTES_MAX: usize = 140;
 /// The maximum size of an expression in bytes, minus the condition that the item exists. Source:
 /// DynamoDB developer guide, "Service quotas: expressions".
 const GUARD_BYTES_MAX: usize = 4096 - 32;
@@ -59,20 +59,17 @@ fn has_room(equal: usize, absent: usize) -> bool {
 }
 
 /// Checks that a guard can compare all attributes that an item has before or after a change.
-fn check_attributes(before: &Item, after: Option<&Item>) -> Result<(), String> {
+fn check_attributes(before: &Item, after: Option<&Item>) -> Result<(), ItemError> {
     let is_new = |name: &&String| !before.contains_key(*name);
     let new = after.map_or(0, |after| after.keys().filter(is_new).count());
     let attributes = before.len() + new;
     if has_room(before.len(), new) {
         return Ok(());
     }
-    let most = match attributes > ATTRIBUTES_MAX {
-        true => format!("but the condition of the change can compare at most {ATTRIBUTES_MAX}"),
-        false => format!("of which {new} are new: too many for the condition of the change"),
-    };
-    Err(format!(
-        "the item has {attributes} attributes before and after the change in total, {most}"
-    ))
+    Err(match attributes > ATTRIBUTES_MAX {
+        true => ItemError::TooManyAttributes(attributes),
+        false => ItemError::TooManyNewAttributes { attributes, new },
+    })
 }
 
 /// Applies the change from `before` to `after` to the item `met`, and returns the result. `met` may
@@ -93,7 +90,7 @@ impl Migration {
     /// # Errors
     /// When the transform fails for the item, changes its key, or yields a different result when it
     /// is applied twice.
-    pub fn rewrite(&self, table: &str, item: &Item) -> Result<Rewrite, String> {
+    pub fn rewrite(&self, table: &str, item: &Item) -> Result<Rewrite, ItemError> {
         if self.schema(table).is_some_and(|schema| is_bare_tombstone(item, schema)) {
             return Ok(Rewrite::Keep);
         }
@@ -105,10 +102,7 @@ impl Migration {
             return Ok(Rewrite::Keep);
         }
         if self.wanted(table, &wanted)?.as_ref() != Some(&wanted) {
-            return Err(
-                "the transform is not idempotent: a second run changes the item again; write it so that a finished item stays unchanged, such as `.a //= 1`"
-                    .to_owned(),
-            );
+            return Err(ItemError::NotIdempotent);
         }
         check_attributes(item, Some(&wanted))?;
         Ok(Rewrite::Change(wanted))
@@ -183,40 +177,33 @@ impl Migration {
     }
 
     /// Returns the item that the plan requires; `None` if it requires a deletion.
-    fn wanted(&self, table: &str, item: &Item) -> Result<Option<Item>, String> {
+    fn wanted(&self, table: &str, item: &Item) -> Result<Option<Item>, ItemError> {
         let Some(output) = self.sources.get(table).and_then(|outputs| outputs.first()) else {
             return Ok(Some(item.clone()));
         };
         let mut made = output.run(item)?;
-        let schema = self.schema(table).ok_or_else(|| format!("there is no table `{table}`"))?;
+        let schema = self.schema(table).ok_or_else(|| ItemError::NoTable(table.to_owned()))?;
         match (made.pop(), made.is_empty()) {
             (None, _) if self.kind.deletes() => Ok(None),
             (Some(wanted), true) => {
-                let key = |item: &Item| schema.key_of_item(item).map_err(|error| error.to_string());
-                if key(&wanted)? == key(item)? {
-                    Ok(Some(wanted))
-                } else {
-                    Err("the transform changes the key; use kind `restructure` and another table"
-                        .to_owned())
+                match schema.key_of_item(&wanted)? == schema.key_of_item(item)? {
+                    true => Ok(Some(wanted)),
+                    false => Err(ItemError::ChangedKey),
                 }
             }
-            (None, _) => {
-                Err("the transform yields no item; to delete items, use kind `purge`".to_owned())
-            }
-            (Some(_), false) => {
-                Err("the transform yields several items; use kind `restructure`".to_owned())
-            }
+            (None, _) => Err(ItemError::NoItem),
+            (Some(_), false) => Err(ItemError::SeveralItems),
         }
     }
 
     /// Returns the effect that changes an item as the plan requires; an empty list if the item is
     /// already as the plan requires.
     pub(super) fn rewrite_effect(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
-        if self.rewrite(table, item).map_err(Refusal)? == Rewrite::Keep {
+        if self.rewrite(table, item)? == Rewrite::Keep {
             return Ok(Vec::new());
         }
         let schema = self.schema(table).ok_or_else(|| Refusal(format!("no table `{table}`")))?;
-        let key = schema.key_of_item(item).map_err(|error| Refusal(error.to_string()))?;
+        let key = schema.key_of_item(item).map_err(ItemError::from)?;
         let target =
             Target { migration: self.name.clone(), table: table.to_owned(), key, adopts: false };
         Ok(vec![Effect::Rewrite { target }])

@@ -127,7 +127,7 @@ fn rewrites() {
             Ok(Rewrite::Keep) => "keep".to_owned(),
             Ok(Rewrite::Delete) => "delete".to_owned(),
             Ok(Rewrite::Change(item)) => format!("change {}", item_to_string(&item)),
-            Err(reason) => reason,
+            Err(error) => error.to_string(),
         };
         assert_eq!(found, expected, "{program} {item}");
     }
@@ -141,7 +141,8 @@ fn an_item_whose_change_no_guard_can_compare_is_refused() {
         item_from_str(&format!(r#"{{"id":{{"S":"a"}}{}}}"#, others.collect::<String>())).unwrap()
     };
     assert!(matches!(migration.rewrite("t", &item(139)), Ok(Rewrite::Change(_))));
-    assert!(migration.rewrite("t", &item(140)).unwrap_err().contains("has 141 attributes"));
+    let error = migration.rewrite("t", &item(140)).unwrap_err().to_string();
+    assert!(error.contains("has 141 attributes"), "{error}");
     let done = item(140).with("state", "open");
     assert_eq!(migration.rewrite("t", &done), Ok(Rewrite::Keep));
 }
@@ -191,7 +192,7 @@ fn an_item_without_a_clear_verdict_is_refused_by_all() {
         world.write(1, Some(item.clone()));
         let record = world.records.last().unwrap();
         let refused = [
-            migration.rewrite("t", &item).unwrap_err(),
+            migration.rewrite("t", &item).unwrap_err().to_string(),
             migration.backfill("t", &item).unwrap_err().0,
             migration.decide(record, &Found::default()).unwrap_err().0,
         ];

@@ -4,12 +4,48 @@
 //!
 //! The caller reads the items.
 
-use std::collections::BTreeSet;
-
 use model::Item;
+use thiserror::Error;
 
 use super::plan::{Direction, Kind, Plan};
-use super::{Migration, PlanError, Rewrite};
+use super::{ItemError, Migration, PlanError, Rewrite, SourceItem};
+
+/// An item that `inverse` does not restore.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum InverseError {
+    /// An item that the migration cannot process.
+    #[error(transparent)]
+    Item(#[from] ItemError),
+    /// An item whose targets `inverse` cannot process.
+    #[error("{item}: {error}")]
+    Inverse {
+        /// The item.
+        item: SourceItem,
+        /// The reason.
+        #[source]
+        error: ItemError,
+    },
+    /// An item whose targets `inverse` turns into another item.
+    #[error("{item} becomes an item that `inverse` turns into {back}")]
+    OtherItem {
+        /// The item.
+        item: SourceItem,
+        /// The other item.
+        back: SourceItem,
+    },
+    /// An item that is restored with different attributes.
+    #[error("{0} is restored with different attributes")]
+    OtherAttributes(SourceItem),
+    /// An item that is not restored.
+    #[error("{0} is not restored by `inverse`")]
+    NotRestored(SourceItem),
+    /// A document whose parts form a different document.
+    #[error("{0} differs from the document that its parts form")]
+    OtherDocument(SourceItem),
+    /// An item that a change in place does not restore after `inverse`.
+    #[error("{0}: `inverse` followed by the forward transform yields a different item")]
+    NotRepeated(SourceItem),
+}
 
 impl Plan {
     /// Returns errors for the tables that `inverse` reads although the plan does not write to them.
@@ -42,7 +78,12 @@ impl Migration {
     ///
     /// # Errors
     /// Returns the item that is not restored, and the reason.
-    pub fn check_inverse(&self, inverse: &Self, table: &str, item: &Item) -> Result<(), String> {
+    pub fn check_inverse(
+        &self,
+        inverse: &Self,
+        table: &str,
+        item: &Item,
+    ) -> Result<(), InverseError> {
         match self.kind {
             Kind::InPlace | Kind::Purge => self.check_inverse_in_place(inverse, table, item),
             Kind::Restructure | Kind::Split => self.check_inverse_to_targets(inverse, table, item),
@@ -54,34 +95,33 @@ impl Migration {
         inverse: &Self,
         table: &str,
         item: &Item,
-    ) -> Result<(), String> {
+    ) -> Result<(), InverseError> {
         let Some(item) = self.visible(table, item) else { return Ok(()) };
         let source = self.source_item(table, &item)?;
         if self.kind == Kind::Split {
-            let back = self.there_and_back(table, &item)?;
-            return if back.as_ref() == Some(&item) {
-                Ok(())
-            } else {
-                Err(format!("{source} differs from the document that its parts form"))
+            let back = self.there_and_back(table, &item).map_err(ItemError::from)?;
+            return match back == Some(item) {
+                true => Ok(()),
+                false => Err(InverseError::OtherDocument(source)),
             };
         }
-        let mut made: BTreeSet<String> = BTreeSet::new();
+        let mut is_restored = false;
         for (target, output) in self.outputs(table, &item).unwrap_or_default() {
             let back = inverse.outputs(&target.table, &output);
-            for (origin, original) in back.map_err(|reason| format!("{source}: {reason}"))? {
+            let back =
+                back.map_err(|error| InverseError::Inverse { item: source.clone(), error })?;
+            for (origin, original) in back {
                 let back = inverse.source_item(&origin.table, &original)?;
                 if back != source {
-                    return Err(format!(
-                        "{source} becomes an item that `inverse` turns into {back}"
-                    ));
+                    return Err(InverseError::OtherItem { item: source, back });
                 }
                 if original != item {
-                    return Err(format!("{source} is restored with different attributes"));
+                    return Err(InverseError::OtherAttributes(source));
                 }
-                made.insert(back.to_string());
+                is_restored = true;
             }
         }
-        if made.is_empty() { Err(format!("{source} is not restored by `inverse`")) } else { Ok(()) }
+        if is_restored { Ok(()) } else { Err(InverseError::NotRestored(source)) }
     }
 
     fn check_inverse_in_place(
@@ -89,22 +129,19 @@ impl Migration {
         inverse: &Self,
         table: &str,
         item: &Item,
-    ) -> Result<(), String> {
+    ) -> Result<(), InverseError> {
         if self.rewrite(table, item)? != Rewrite::Keep {
             return Ok(());
         }
-        let wrong = |what: &str| {
-            let key = self.source_item(table, item);
-            format!("{}: {what}", key.map_or_else(|error| error, |key| key.to_string()))
-        };
-        let Rewrite::Change(back) =
-            inverse.rewrite(table, item).map_err(|reason| wrong(&reason))?
-        else {
-            return Ok(());
+        let source = || self.source_item(table, item);
+        let back = match inverse.rewrite(table, item) {
+            Ok(Rewrite::Change(back)) => back,
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(InverseError::Inverse { item: source()?, error }),
         };
         match self.rewrite(table, &back) {
             Ok(Rewrite::Change(again)) if again == *item => Ok(()),
-            _ => Err(wrong("`inverse` followed by the forward transform yields a different item")),
+            _ => Err(InverseError::NotRepeated(source()?)),
         }
     }
 }
@@ -152,7 +189,8 @@ mod tests {
             [("orders".to_owned(), schema("id")), ("shop".to_owned(), schema("pk"))].into();
         let compile = |direction| Migration::compile(plan, direction, &schemas).unwrap();
         let (forward, inverse) = (compile(Direction::Forward), compile(Direction::Reverse));
-        forward.check_inverse(&inverse, "orders", &item_from_str(item).unwrap())
+        let checked = forward.check_inverse(&inverse, "orders", &item_from_str(item).unwrap());
+        checked.map_err(|error| error.to_string())
     }
 
     #[test]

@@ -5,6 +5,32 @@
 //! yields a string. The caller checks the result against the key schema of the table.
 
 use model::{AttributeValue, Item};
+use thiserror::Error;
+
+/// An invalid template, or an item without a key value for a template.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum KeyTemplateError {
+    /// A reference with an empty name.
+    #[error("`{{{0}}}` names no attribute")]
+    EmptyName(String),
+    /// A brace without its counterpart.
+    #[error("unmatched brace; write `{{name}}`, or `{{{{` for a brace")]
+    UnmatchedBrace,
+    /// An empty template.
+    #[error("a key cannot be empty")]
+    Empty,
+    /// An attribute that the item lacks.
+    #[error("the item lacks the attribute `{0}`, which its key needs")]
+    MissingAttribute(String),
+    /// An attribute that is neither a string nor a number.
+    #[error("`{path}` is of type {found}, which cannot be part of a key")]
+    WrongType {
+        /// The path of the attribute.
+        path: String,
+        /// The descriptor of its type.
+        found: &'static str,
+    },
+}
 
 /// A parsed and checked template.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +48,7 @@ impl KeyTemplate {
     ///
     /// # Errors
     /// Returns the error in the template.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, KeyTemplateError> {
         let mut parts = Vec::new();
         let mut plain = String::new();
         let mut rest = text;
@@ -41,7 +67,7 @@ impl KeyTemplate {
                 let path: Vec<String> =
                     path.split('.').map(|name| name.trim().to_owned()).collect();
                 if path.iter().any(String::is_empty) {
-                    return Err(format!("`{{{}}}` names no attribute", path.join(".")));
+                    return Err(KeyTemplateError::EmptyName(path.join(".")));
                 }
                 if !plain.is_empty() {
                     parts.push(Part::Text(std::mem::take(&mut plain)));
@@ -49,7 +75,7 @@ impl KeyTemplate {
                 parts.push(Part::Reference(path));
                 rest = after;
             } else {
-                return Err("unmatched brace; write `{name}`, or `{{` for a brace".to_owned());
+                return Err(KeyTemplateError::UnmatchedBrace);
             }
         }
         plain.push_str(rest);
@@ -57,7 +83,7 @@ impl KeyTemplate {
             parts.push(Part::Text(plain));
         }
         if parts.is_empty() {
-            return Err("a key cannot be empty".to_owned());
+            return Err(KeyTemplateError::Empty);
         }
         Ok(Self(parts))
     }
@@ -80,7 +106,7 @@ impl KeyTemplate {
     ///
     /// # Errors
     /// When an attribute is missing, or is neither a string nor a number.
-    pub fn value(&self, item: &Item) -> Result<AttributeValue, String> {
+    pub fn value(&self, item: &Item) -> Result<AttributeValue, KeyTemplateError> {
         if let [Part::Reference(path)] = &self.0[..] {
             return find(item, path).cloned();
         }
@@ -92,11 +118,8 @@ impl KeyTemplate {
                     AttributeValue::S(value) => text.push_str(value),
                     AttributeValue::N(number) => text.push_str(&number.to_string()),
                     other => {
-                        return Err(format!(
-                            "`{}` is of type {}, which cannot be part of a key",
-                            path.join("."),
-                            other.attribute_type().descriptor()
-                        ));
+                        let found = other.attribute_type().descriptor();
+                        return Err(KeyTemplateError::WrongType { path: path.join("."), found });
                     }
                 },
             }
@@ -105,9 +128,8 @@ impl KeyTemplate {
     }
 }
 
-fn find<'i>(item: &'i Item, path: &[String]) -> Result<&'i AttributeValue, String> {
-    let missing =
-        || format!("the item lacks the attribute `{}`, which its key needs", path.join("."));
+fn find<'i>(item: &'i Item, path: &[String]) -> Result<&'i AttributeValue, KeyTemplateError> {
+    let missing = || KeyTemplateError::MissingAttribute(path.join("."));
     let (first, rest) = path.split_first().ok_or_else(missing)?;
     let mut value = item.get(first).ok_or_else(missing)?;
     for name in rest {
@@ -147,6 +169,7 @@ mod tests {
                 AttributeValue::N(number) => number.to_string(),
                 _ => "binary".to_owned(),
             });
+            let text = text.map_err(|error| error.to_string());
             assert_eq!(text.as_deref().map_err(String::as_str), expected, "{template}");
         }
     }

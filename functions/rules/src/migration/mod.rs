@@ -19,6 +19,7 @@ mod condition;
 mod effect;
 mod in_place;
 mod inverse_check;
+mod item_error;
 mod key_template;
 pub mod lost_writes;
 mod phase;
@@ -33,20 +34,23 @@ mod view;
 
 pub use adoption::said_by_all;
 pub use assembly::{Assembled, Document, Keys};
-pub use condition::Condition;
+pub use condition::{Condition, UndecidedCondition};
 pub use effect::{Effect, Folded};
 pub use in_place::{Guard, Rewrite, changed};
-pub use key_template::KeyTemplate;
+pub use inverse_check::InverseError;
+pub use item_error::ItemError;
+pub use key_template::{KeyTemplate, KeyTemplateError};
 pub use phase::Phase;
 pub use plan::{Direction, Kind, Plan};
 pub use reads::Absent;
 pub use registers::{ForeignItem, OnlyMark, Register, Registers, key_of};
 pub use source_item::{SourceItem, SourceItemError};
-pub use split::PARTS_MAX;
-pub use transform::{OUTPUTS_MAX, Transform};
+pub use split::{DocumentError, PARTS_MAX};
+pub use transform::{OUTPUTS_MAX, Transform, TransformError};
 pub use unmatched::Unmatched;
+pub use view::UnstorableValue;
 
-pub use crate::jq::ProgramError;
+pub use crate::jq::{Fault, ProgramError};
 pub use crate::marks::migration::{
     MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, TOUCH, TOUCH_OF_CUTOVER, is_bare_tombstone,
     is_bare_tombstone_of, unmarked, visible,
@@ -119,13 +123,13 @@ enum OutputKind {
 }
 
 impl Output {
-    fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
+    fn run(&self, item: &Item) -> Result<Vec<Item>, ItemError> {
         match &self.kind {
-            OutputKind::Transform(transform) => transform.run(item),
+            OutputKind::Transform(transform) => Ok(transform.run(item)?),
             OutputKind::Purge(condition) => {
                 Ok(if condition.is_met_by(item)? { Vec::new() } else { vec![item.clone()] })
             }
-            OutputKind::Split(split) => split.cut(item),
+            OutputKind::Split(split) => Ok(split.cut(item)?),
         }
     }
 
@@ -301,7 +305,7 @@ impl Migration {
     ///
     /// # Errors
     /// Returns the reason why the transform fails for this item.
-    pub fn outputs(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>, String> {
+    pub fn outputs(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>, ItemError> {
         let mut targets = BTreeMap::new();
         // Most items have no mark that must be removed, so these items are not copied.
         let is_plain = !item.keys().any(|name| is_reserved(name));
@@ -321,11 +325,8 @@ impl Migration {
                         place.insert(made);
                     }
                     Entry::Occupied(known) => {
-                        return Err(format!(
-                            "the item becomes two items of `{}` with the same key, {}",
-                            output.table,
-                            self.key_text(&output.table, &known.key().key)
-                        ));
+                        let key = self.key_text(&output.table, &known.key().key);
+                        return Err(ItemError::SameKey { table: output.table.clone(), key });
                     }
                 }
             }
@@ -337,7 +338,7 @@ impl Migration {
     ///
     /// # Errors
     /// The same as [`Migration::outputs`].
-    pub fn selects(&self, table: &str, item: &Item) -> Result<bool, String> {
+    pub fn selects(&self, table: &str, item: &Item) -> Result<bool, ItemError> {
         self.outputs(table, item).map(|targets| !targets.is_empty())
     }
 
@@ -350,20 +351,17 @@ impl Migration {
         item: &Item,
         target: &Target,
         made: &Item,
-    ) -> Result<(), String> {
-        let size = made.size() + MARK_BYTES;
+    ) -> Result<(), ItemError> {
+        let bytes = made.size() + MARK_BYTES;
         // The exact length of the source's string matters only for the few largest items.
-        if size + SOURCE_TEXT_MAX <= ITEM_BYTES_MAX {
+        if bytes + SOURCE_TEXT_MAX <= ITEM_BYTES_MAX {
             return Ok(());
         }
-        let size = size + self.source_text(table, item)?.len();
-        if size <= ITEM_BYTES_MAX {
+        let bytes = bytes + self.source_text(table, item)?.len();
+        if bytes <= ITEM_BYTES_MAX {
             return Ok(());
         }
-        Err(format!(
-            "an item for `{}` has {size} bytes with its mark, more than the {ITEM_BYTES_MAX} that DynamoDB accepts",
-            target.table
-        ))
+        Err(ItemError::TooLarge { table: target.table.clone(), bytes })
     }
 
     /// Returns the key of a target as DynamoDB JSON, for reports.
@@ -378,16 +376,16 @@ impl Migration {
     ///
     /// # Errors
     /// When the table is not a source, or the item has no key.
-    pub fn source_item(&self, table: &str, item: &Item) -> Result<SourceItem, String> {
+    pub fn source_item(&self, table: &str, item: &Item) -> Result<SourceItem, ItemError> {
         Ok(SourceItem { table: table.to_owned(), key: key_of(item, self.source_schema(table)?) })
     }
 
-    fn source_schema(&self, table: &str) -> Result<&KeySchema, String> {
-        self.schemas.get(table).ok_or_else(|| format!("`{table}` is not part of the plan"))
+    fn source_schema(&self, table: &str) -> Result<&KeySchema, ItemError> {
+        self.schemas.get(table).ok_or_else(|| ItemError::NotInPlan(table.to_owned()))
     }
 
     /// Returns the result of [`Migration::source_item`] as a string.
-    fn source_text(&self, table: &str, item: &Item) -> Result<String, String> {
+    fn source_text(&self, table: &str, item: &Item) -> Result<String, ItemError> {
         Ok(SourceItem::text(table, item, self.source_schema(table)?))
     }
 
@@ -399,29 +397,29 @@ impl Migration {
         if self.kind.is_in_place() {
             return self.rewrite_effect(table, item);
         }
-        let source = self.source_text(table, item).map_err(Refusal)?;
-        let outputs = self.outputs(table, item).map_err(Refusal)?;
-        let effects = outputs
+        let source = self.source_text(table, item)?;
+        let effects = self
+            .outputs(table, item)?
             .into_iter()
             .map(|(target, item)| effect(target, &source, &Stamp::lowest(), Some(item)));
         Ok(effects.collect())
     }
 
-    fn place(&self, output: &Output, mut item: Item) -> Result<(Target, Item), String> {
+    fn place(&self, output: &Output, mut item: Item) -> Result<(Target, Item), ItemError> {
         if let Some(mark) = [MARK, TOUCH].into_iter().find(|mark| item.contains_key(*mark)) {
-            return Err(format!("the attribute `{mark}` is reserved for the migration; rename it"));
+            return Err(ItemError::Reserved(mark));
         }
         let keys: Vec<_> = output
             .key
             .iter()
             .map(|(name, template)| Ok((name.clone(), template.value(&item)?)))
-            .collect::<Result<_, String>>()?;
+            .collect::<Result<_, ItemError>>()?;
         item.extend(keys);
         let schema = self
             .schemas
             .get(&output.table)
-            .ok_or_else(|| format!("there is no table `{}`", output.table))?;
-        let key = schema.key_of_item(&item).map_err(|error| error.to_string())?;
+            .ok_or_else(|| ItemError::NoTable(output.table.clone()))?;
+        let key = schema.key_of_item(&item)?;
         let target = Target {
             migration: self.name.clone(),
             table: output.table.clone(),
@@ -460,9 +458,9 @@ impl Rule for Migration {
         if self.splits.contains_key(table) {
             return self.decide_assembly(table, record);
         }
-        let source = self.source_text(table, &change.keys).map_err(Refusal)?;
+        let source = self.source_text(table, &change.keys)?;
         let outputs = |image: &Option<Item>| match image {
-            Some(item) => self.outputs(table, item).map_err(Refusal),
+            Some(item) => self.outputs(table, item),
             None => Ok(BTreeMap::new()),
         };
         // If the old version cannot be transformed, the targets of an earlier version may still
@@ -545,7 +543,9 @@ fn compile_split(
     let mut key = BTreeMap::new();
     for (name, template) in &output.key {
         let template = KeyTemplate::parse(template);
-        key.insert(name.clone(), template.map_err(|reason| wrong(&format!("key.{name}"), reason))?);
+        let template =
+            template.map_err(|error| wrong(&format!("key.{name}"), error.to_string()))?;
+        key.insert(name.clone(), template);
     }
     Split::new(parts, key, documents, items).map(|split| (output.to.clone(), Arc::new(split)))
 }
@@ -571,7 +571,7 @@ fn compile_output(
             Ok(template) => {
                 key.insert(name.clone(), template);
             }
-            Err(reason) => wrong(place, reason, None),
+            Err(error) => wrong(place, error.to_string(), None),
         }
     }
     let compiled = match kind {

@@ -7,9 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::key::KeyError;
+use model::limits::ITEM_BYTES_MAX;
 use model::{AttributeValue, Item, KeySchema};
+use thiserror::Error;
 
-use super::key_template::KeyTemplate;
+use super::key_template::{KeyTemplate, KeyTemplateError};
 use super::plan::{Cut, PIECE_BYTES_MAX, PIECE_BYTES_MIN, Parts};
 use super::reads::AttributePath;
 
@@ -28,6 +31,97 @@ const NAMES: &str = "write 1 to 64 of A-Z, a-z, 0-9, `_`, `-`, `.` and `:`";
 
 /// Errors of a split: pairs of a place, relative to the source, and a reason.
 pub(super) type Misfits = Vec<(String, String)>;
+
+/// The reason why a document cannot be split, or items form no document.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum DocumentError {
+    /// The key template has no value for the document.
+    #[error(transparent)]
+    Template(#[from] KeyTemplateError),
+    /// The key has wrong attributes.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A table without a known key schema.
+    #[error("there is no table `{0}`")]
+    NoTable(String),
+    /// A table that is not split.
+    #[error("`{0}` is not split")]
+    NotSplit(String),
+    /// A table that is not a table of parts.
+    #[error("`{0}` is not a table of parts")]
+    NotParts(String),
+    /// A key of no document of this table of parts.
+    #[error("the key does not belong to a document of `{0}`")]
+    ForeignKey(String),
+    /// An attribute of the document that is a key attribute of its parts.
+    #[error("the document has the attribute `{0}`, which is a key attribute of its parts")]
+    KeyOfParts(String),
+    /// The path of a part of which the document has too many items.
+    #[error(
+        "the document becomes more than {PARTS_MAX} items; cut `{0}` into larger pieces, by bytes"
+    )]
+    TooManyParts(String),
+    /// An item without the profile of its document.
+    #[error("`{part}` exists without `{profile}`")]
+    PartWithoutProfile {
+        /// The sort key of the item.
+        part: String,
+        /// The sort key of the profile.
+        profile: String,
+    },
+    /// Items without a profile.
+    #[error("the document has parts but no profile")]
+    NoProfile,
+    /// A profile without the key of a document in this table.
+    #[error("the profile lacks the key of `{0}`")]
+    ProfileWithoutKey(String),
+    /// A profile in the partition of another document.
+    #[error("the profile belongs to a document of another partition")]
+    OtherPartition,
+    /// The sort key of an item that belongs to no part.
+    #[error("`{0}` matches no part in the plan")]
+    UnknownPart(String),
+    /// An item without the attribute of its part.
+    #[error("`{part}` has no `{attribute}`")]
+    NoAttribute {
+        /// The sort key of the item.
+        part: String,
+        /// The attribute of the part.
+        attribute: String,
+    },
+    /// An attribute of a part that has no place in the document.
+    #[error("`{part}` has `{attribute}`, which has no place in the document")]
+    ForeignAttribute {
+        /// The sort key of the item.
+        part: String,
+        /// The attribute.
+        attribute: String,
+    },
+    /// The path of a part whose pieces have different types or common names.
+    #[error(
+        "the pieces of `{0}` cannot be joined: they must be all strings, all binary values, all lists, or all maps with distinct names"
+    )]
+    NotJoinable(String),
+    /// A name on the path of a part that is no map in the profile.
+    #[error("`{path}` has parts, but `{name}` is not a map in the profile")]
+    NotAMap {
+        /// The path of the part.
+        path: String,
+        /// The name.
+        name: String,
+    },
+    /// A part whose value the profile has too.
+    #[error("`{path}` has parts, but the profile also has `{name}`")]
+    AlsoInProfile {
+        /// The path of the part.
+        path: String,
+        /// The last name of the path.
+        name: String,
+    },
+    /// A document that is too large for an item.
+    #[error("the document has {0} bytes with its mark, but an item has at most {ITEM_BYTES_MAX}")]
+    TooLarge(usize),
+}
 
 /// The checked definition of a split.
 #[derive(Debug)]
@@ -88,7 +182,7 @@ impl Split {
     ///
     /// # Errors
     /// The document lacks an attribute of the key template.
-    pub(super) fn partition_of(&self, document: &Item) -> Result<AttributeValue, String> {
+    pub(super) fn partition_of(&self, document: &Item) -> Result<AttributeValue, KeyTemplateError> {
         self.partition.1.value(document)
     }
 
@@ -109,12 +203,10 @@ impl Split {
     /// # Errors
     /// When the document has an attribute that is a key attribute of the items, or becomes too many
     /// items.
-    pub(super) fn cut(&self, document: &Item) -> Result<Vec<Item>, String> {
+    pub(super) fn cut(&self, document: &Item) -> Result<Vec<Item>, DocumentError> {
         for name in [&self.partition.0, &self.sort] {
             if document.contains_key(name) {
-                return Err(format!(
-                    "the document has the attribute `{name}`, which is a key attribute of its parts"
-                ));
+                return Err(DocumentError::KeyOfParts(name.clone()));
             }
         }
         let partition = self.partition_of(document)?;
@@ -133,10 +225,7 @@ impl Split {
                 items.push(item(sort).with(&part.attribute, value));
             }
             if items.len() >= PARTS_MAX {
-                return Err(format!(
-                    "the document becomes more than {PARTS_MAX} items; cut `{}` into larger pieces, by bytes",
-                    part.path.join(".")
-                ));
+                return Err(DocumentError::TooManyParts(part.path.join(".")));
             }
         }
         profile.extend(item(self.profile.clone()));
@@ -149,13 +238,14 @@ impl Split {
     ///
     /// # Errors
     /// When an item contains an attribute that does not belong to the document.
-    pub(super) fn assemble(&self, items: &[Item]) -> Result<Option<Item>, String> {
+    pub(super) fn assemble(&self, items: &[Item]) -> Result<Option<Item>, DocumentError> {
         let Some(profile) = items.iter().find(|item| self.is_profile(item)) else {
             return match items.first() {
                 None => Ok(None),
-                Some(item) => {
-                    Err(format!("`{}` exists without `{}`", self.sort_of(item), self.profile))
-                }
+                Some(item) => Err(DocumentError::PartWithoutProfile {
+                    part: self.sort_of(item).to_owned(),
+                    profile: self.profile.clone(),
+                }),
             };
         };
         let mut document = profile.clone();
@@ -167,27 +257,25 @@ impl Split {
             let found = self.parts.iter().position(|part| part.has(sort));
             let (number, part) = found
                 .and_then(|number| Some((number, self.parts.get(number)?)))
-                .ok_or_else(|| format!("`{sort}` matches no part in the plan"))?;
+                .ok_or_else(|| DocumentError::UnknownPart(sort.to_owned()))?;
             let mut rest = item.clone();
             rest.remove(&self.partition.0);
             rest.remove(&self.sort);
-            let value = rest.remove(&part.attribute);
-            let value = value.ok_or_else(|| format!("`{sort}` has no `{}`", part.attribute))?;
-            if let Some(name) = rest.keys().next() {
-                return Err(format!("`{sort}` has `{name}`, which has no place in the document"));
+            let value = rest.remove(&part.attribute).ok_or_else(|| DocumentError::NoAttribute {
+                part: sort.to_owned(),
+                attribute: part.attribute.clone(),
+            })?;
+            if let Some((attribute, _)) = rest.0.pop_first() {
+                return Err(DocumentError::ForeignAttribute { part: sort.to_owned(), attribute });
             }
             values.entry(number).or_default().push(value);
         }
         for (number, pieces) in values {
             let Some(part) = self.parts.get(number) else { continue };
-            let path = part.path.join(".");
-            let value = part.joined(pieces).ok_or_else(|| {
-                format!(
-                    "the pieces of `{path}` cannot be joined: they must be all strings, all binary values, all lists, or all maps with distinct names"
-                )
-            })?;
-            put(&mut document, &part.path, value)
-                .map_err(|reason| format!("`{path}` has parts, but {reason}"))?;
+            let value = part
+                .joined(pieces)
+                .ok_or_else(|| DocumentError::NotJoinable(part.path.join(".")))?;
+            put(&mut document, &part.path, value)?;
         }
         Ok(Some(document))
     }
@@ -448,7 +536,7 @@ fn take(
 }
 
 /// Inserts a value at its path in the document. Creates missing maps on the path.
-fn put(document: &mut Item, path: &[String], value: AttributeValue) -> Result<(), String> {
+fn put(document: &mut Item, path: &[String], value: AttributeValue) -> Result<(), DocumentError> {
     let Some((last, above)) = path.split_last() else { return Ok(()) };
     let mut members = &mut document.0;
     for name in above {
@@ -456,7 +544,10 @@ fn put(document: &mut Item, path: &[String], value: AttributeValue) -> Result<()
             members.entry(name.clone()).or_insert_with(|| AttributeValue::M(BTreeMap::new()));
         members = match inner {
             AttributeValue::M(inner) => inner,
-            _ => return Err(format!("`{name}` is not a map in the profile")),
+            _ => {
+                let (path, name) = (path.join("."), name.clone());
+                return Err(DocumentError::NotAMap { path, name });
+            }
         };
     }
     let is_empty = match members.get(last) {
@@ -468,7 +559,7 @@ fn put(document: &mut Item, path: &[String], value: AttributeValue) -> Result<()
         Some(_) => false,
     };
     if !is_empty {
-        return Err(format!("the profile also has `{last}`"));
+        return Err(DocumentError::AlsoInProfile { path: path.join("."), name: last.clone() });
     }
     members.insert(last.clone(), value);
     Ok(())

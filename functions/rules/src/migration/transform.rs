@@ -6,15 +6,35 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use model::Item;
+use thiserror::Error;
 
 use super::attribute_analysis::ReadableAttributes;
 use super::reads::{self, AttributePath};
-use super::view;
-use crate::jq::{Program, ProgramError, Val};
+use super::view::{self, UnstorableValue};
+use crate::jq::{Fault, Program, ProgramError, Val};
 
 /// The maximum number of items that a transform may yield for one item, which is the maximum number
 /// of operations in one DynamoDB transaction.
 pub const OUTPUTS_MAX: usize = 100;
+
+/// An item for which a transform yields no valid items.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TransformError {
+    /// The program failed.
+    #[error("the transform failed: {0}")]
+    Failed(#[source] Fault),
+    /// More than [`OUTPUTS_MAX`] items.
+    #[error("the transform yields more than {OUTPUTS_MAX} items")]
+    TooManyItems,
+    /// No item, although the program has no final step `select` or `empty`.
+    #[error(
+        "the transform yields nothing for this item; to drop such items, make `select(...)` a step of the program"
+    )]
+    NoItem,
+    /// A value that is not an item.
+    #[error(transparent)]
+    Unstorable(#[from] UnstorableValue),
+}
 
 /// A checked transform.
 pub struct Transform {
@@ -68,26 +88,23 @@ impl Transform {
     /// # Errors
     /// When the program fails for this item, yields no item without this final step, yields more
     /// than [`OUTPUTS_MAX`] items, or yields a value that is not an item.
-    pub fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
-        let outputs = self.values(item, OUTPUTS_MAX + 1);
-        let outputs = outputs.map_err(|error| format!("the transform failed: {error}"))?;
+    pub fn run(&self, item: &Item) -> Result<Vec<Item>, TransformError> {
+        let outputs = self.values(item, OUTPUTS_MAX + 1).map_err(TransformError::Failed)?;
         if outputs.len() > OUTPUTS_MAX {
-            return Err(format!("the transform yields more than {OUTPUTS_MAX} items"));
+            return Err(TransformError::TooManyItems);
         }
         if outputs.is_empty() && !self.program.term().may_drop() {
-            return Err(
-                "the transform yields nothing for this item; to drop such items, make `select(...)` a step of the program".to_owned(),
-            );
+            return Err(TransformError::NoItem);
         }
-        outputs.iter().map(view::to_item).collect()
+        Ok(outputs.iter().map(view::to_item).collect::<Result<_, _>>()?)
     }
 
     /// Returns the first values that the program yields for an item, at most `most` of them.
     ///
     /// # Errors
     /// Returns the reason why the program fails for this item.
-    pub(super) fn values(&self, item: &Item, most: usize) -> Result<Vec<Val>, String> {
-        self.program.run(&view::of_item(item), most).map_err(|fault| fault.to_string())
+    pub(super) fn values(&self, item: &Item, most: usize) -> Result<Vec<Val>, Fault> {
+        self.program.run(&view::of_item(item), most)
     }
 }
 
@@ -99,7 +116,8 @@ mod tests {
 
     fn run(program: &str, item: &str) -> Result<String, String> {
         let transform = Transform::compile(program).map_err(|error| format!("{error:?}"))?;
-        let items = transform.run(&item_from_str(item).unwrap())?;
+        let items = transform.run(&item_from_str(item).unwrap());
+        let items = items.map_err(|error| error.to_string())?;
         Ok(items.iter().map(item_to_string).collect::<Vec<_>>().join(" "))
     }
 

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use model::limits::NESTING_LEVELS_MAX;
+use model::number::NumberError;
 use model::{AttributeValue, Item, Number};
+use thiserror::Error;
 
 use crate::jq::{Num, Object, Val};
 
@@ -26,6 +28,51 @@ const STRINGS: &str = "$ss";
 const NUMBERS: &str = "$ns";
 const BINARIES: &str = "$bs";
 const MAP: &str = "$map";
+
+/// A value of a transform that cannot be stored.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum UnstorableValue {
+    /// A value of this type, although only an object is an item.
+    #[error("the transform yielded {0}, not an object of attributes")]
+    NotAnItem(&'static str),
+    /// The path of a value that is nested too deep.
+    #[error("`{0}` is nested more than {NESTING_LEVELS_MAX} levels deep")]
+    TooDeep(String),
+    /// A tag whose value is wrong.
+    #[error("`{path}` has the tag `{tag}` without {expected}")]
+    Tagged {
+        /// The path of the tagged value.
+        path: String,
+        /// The tag.
+        tag: String,
+        /// The kind of value that the tag requires.
+        expected: &'static str,
+    },
+    /// An unknown tag.
+    #[error(
+        "`{path}` has the unknown tag `{tag}`; put an object whose only name begins with `$` into {{\"$map\": ...}}"
+    )]
+    UnknownTag {
+        /// The path of the tagged value.
+        path: String,
+        /// The tag.
+        tag: String,
+    },
+    /// The path of a NaN.
+    #[error("`{0}` is NaN, which DynamoDB cannot store")]
+    NotANumber(String),
+    /// A number that DynamoDB does not accept.
+    #[error("`{path}` cannot be stored as a number: {text}: {error}")]
+    Number {
+        /// The path of the number.
+        path: String,
+        /// The number.
+        text: String,
+        /// The reason.
+        #[source]
+        error: NumberError,
+    },
+}
 
 /// Returns the view of an item: an object of its attributes.
 pub(super) fn of_item(item: &Item) -> Val {
@@ -76,9 +123,9 @@ fn of_value(value: &AttributeValue) -> Val {
 /// # Errors
 /// When the value is not an object, or contains a value that cannot be stored. The error names this
 /// value and the reason.
-pub(super) fn to_item(value: &Val) -> Result<Item, String> {
+pub(super) fn to_item(value: &Val) -> Result<Item, UnstorableValue> {
     let Val::Obj(members) = value else {
-        return Err(format!("the transform yielded {}, not an object of attributes", kind(value)));
+        return Err(UnstorableValue::NotAnItem(kind(value)));
     };
     members_of(members, None, 0).map(Item)
 }
@@ -103,7 +150,7 @@ fn members_of(
     members: &Object,
     outer: Option<&Path<'_>>,
     level: usize,
-) -> Result<BTreeMap<String, AttributeValue>, String> {
+) -> Result<BTreeMap<String, AttributeValue>, UnstorableValue> {
     let read = |(name, value): (&Arc<str>, &Val)| {
         let value = to_value(value, &Path { outer, name }, level)?;
         Ok((name.to_string(), value))
@@ -111,9 +158,9 @@ fn members_of(
     members.members().iter().map(read).collect()
 }
 
-fn to_value(value: &Val, path: &Path<'_>, level: usize) -> Result<AttributeValue, String> {
+fn to_value(value: &Val, path: &Path<'_>, level: usize) -> Result<AttributeValue, UnstorableValue> {
     if level > NESTING_LEVELS_MAX {
-        return Err(format!("`{path}` is nested more than {NESTING_LEVELS_MAX} levels deep"));
+        return Err(UnstorableValue::TooDeep(path.to_string()));
     }
     Ok(match value {
         Val::Null => AttributeValue::Null,
@@ -145,8 +192,12 @@ fn to_tagged(
     value: &Val,
     path: &Path<'_>,
     level: usize,
-) -> Result<AttributeValue, String> {
-    let wrong = |expected: &str| format!("`{path}` has the tag `{tag}` without {expected}");
+) -> Result<AttributeValue, UnstorableValue> {
+    let named = || (path.to_string(), tag.to_owned());
+    let wrong = |expected| {
+        let (path, tag) = named();
+        UnstorableValue::Tagged { path, tag, expected }
+    };
     let members = || match value {
         Val::Arr(members) if !members.members().is_empty() => Ok(members.members().iter()),
         _ => Err(wrong("an array that is not empty")),
@@ -176,20 +227,18 @@ fn to_tagged(
             _ => return Err(wrong("an object")),
         },
         _ => {
-            return Err(format!(
-                "`{path}` has the unknown tag `{tag}`; put an object whose only name begins with `$` into {{\"$map\": ...}}"
-            ));
+            let (path, tag) = named();
+            return Err(UnstorableValue::UnknownTag { path, tag });
         }
     })
 }
 
-fn number_of(value: &Num, path: &Path<'_>) -> Result<Number, String> {
+fn number_of(value: &Num, path: &Path<'_>) -> Result<Number, UnstorableValue> {
     let text = value.to_json();
-    let number = text.parse().map_err(|error| match value.is_nan() {
-        true => format!("`{path}` is NaN, which DynamoDB cannot store"),
-        false => format!("`{path}` cannot be stored as a number: {text}: {error}"),
-    })?;
-    Ok(number)
+    text.parse().map_err(|error| match (value.is_nan(), path.to_string()) {
+        (true, path) => UnstorableValue::NotANumber(path),
+        (false, path) => UnstorableValue::Number { path, text, error },
+    })
 }
 
 /// Returns the content of a string; `None` for any other value.
@@ -255,7 +304,7 @@ mod tests {
             ),
         ] {
             let value = crate::jq::read(json).unwrap();
-            assert_eq!(to_item(&value).unwrap_err(), expected);
+            assert_eq!(to_item(&value).unwrap_err().to_string(), expected);
         }
     }
 }

@@ -86,7 +86,8 @@ pub(super) async fn run(
         match jobs_table {
             Some(table) => {
                 let shape = shape_of(client, table).await?;
-                let verdict = shape.and_then(|shape| Ok(check_jobs_table(&shape)?));
+                let verdict =
+                    shape.and_then(|shape| check_jobs_table(&shape).map_err(Failure::fatal));
                 is_wrong |= verdict.is_err();
                 let finding = json!(finding(verdict.map(|()| Vec::new())));
                 rows.push(vec![Value::Null, json!(table), Value::Null, finding]);
@@ -112,7 +113,7 @@ fn check(rule: &CopyRule, shapes: &BTreeMap<String, Result<TableShape>>) -> Resu
         Some(shape) => shape.as_ref().map_err(Clone::clone),
         None => Err(fatal!("table `{table}` was not checked")),
     };
-    Ok(check_tables(rule, shape(&rule.origin)?, shape(&rule.target)?)?)
+    check_tables(rule, shape(&rule.origin)?, shape(&rule.target)?).map_err(Failure::fatal)
 }
 
 /// An attribute that a rule copies, but that no origin in the sample has.

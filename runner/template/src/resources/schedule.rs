@@ -67,7 +67,7 @@ pub(crate) fn read(
             findings.error(
                 text.at,
                 format!("`{}` is not a schedule expression", text.value),
-                error.reason,
+                error.problem.to_string(),
             );
             return None;
         }

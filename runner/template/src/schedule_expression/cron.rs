@@ -10,7 +10,7 @@ use jiff::{
     tz::TimeZone,
 };
 
-use crate::diagnostic::counted;
+use super::error::Problem;
 
 const YEARS: RangeInclusive<i16> = 1970..=2199;
 const MONTHS: [&str; 12] =
@@ -49,26 +49,16 @@ enum Days {
 
 impl Cron {
     /// Parses the string between `cron(` and `)`. An error message describes what to write instead.
-    pub(super) fn parse(fields: &str) -> Result<Self, String> {
+    pub(super) fn parse(fields: &str) -> Result<Self, Problem> {
         let parts: Vec<&str> = fields.split_ascii_whitespace().collect();
         let [minutes, hours, day_of_month, month, day_of_week, year] = parts.as_slice() else {
-            return Err(format!(
-                "found {}, write six: minutes hours day-of-month month day-of-week year, for example cron(0 10 * * ? *)",
-                counted(parts.len(), "field", "fields")
-            ));
+            return Err(Problem::FieldCount(parts.len()));
         };
         let days = match (*day_of_month, *day_of_week) {
-            ("?", "?") => {
-                return Err("only one of day-of-month and day-of-week may be ?".to_owned());
-            }
+            ("?", "?") => return Err(Problem::NoDay),
             (day, "?") => parse_day_of_month(day)?,
             ("?", day) => parse_day_of_week(day)?,
-            _ => {
-                return Err(
-                    "one of day-of-month and day-of-week must be ?, for example cron(0 10 * * ? *)"
-                        .to_owned(),
-                );
-            }
+            _ => return Err(Problem::TwoDays),
         };
         Ok(Self {
             text: format!("cron({})", parts.join(" ")),
@@ -168,7 +158,7 @@ fn nearest_weekday(wanted: i16, last: i16, weekday: impl Fn(i16) -> i16) -> Opti
     })
 }
 
-fn parse_day_of_month(field: &str) -> Result<Days, String> {
+fn parse_day_of_month(field: &str) -> Result<Days, Problem> {
     match field {
         "L" => Ok(Days::Last),
         "LW" => Ok(Days::LastWeekday),
@@ -181,7 +171,7 @@ fn parse_day_of_month(field: &str) -> Result<Days, String> {
     }
 }
 
-fn parse_day_of_week(field: &str) -> Result<Days, String> {
+fn parse_day_of_week(field: &str) -> Result<Days, Problem> {
     let value = |text| parse_value("day-of-week", text, &(1..=7), &WEEKDAYS);
     if field == "L" {
         // `L` in the day-of-week field means Saturday.
@@ -203,7 +193,7 @@ fn parse_set(
     field: &str,
     bounds: RangeInclusive<i16>,
     names: &[&str],
-) -> Result<BTreeSet<i16>, String> {
+) -> Result<BTreeSet<i16>, Problem> {
     let mut set = BTreeSet::new();
     for part in field.split(',') {
         let (range, step) = match part.split_once('/') {
@@ -227,7 +217,7 @@ fn parse_set(
         if first <= last {
             set.extend((first..=last).step_by(step));
         } else if bounds == YEARS {
-            return Err(format!("{name}=`{part}` runs backwards; write the earlier year first"));
+            return Err(Problem::Backwards { field: name.to_owned(), range: part.to_owned() });
         } else {
             // A range such as the hours 20-2 passes midnight. It continues from the start of the
             // bounds after their end.
@@ -246,15 +236,18 @@ fn parse_value(
     text: &str,
     bounds: &RangeInclusive<i16>,
     names: &[&str],
-) -> Result<i16, String> {
+) -> Result<i16, Problem> {
     let named = names.iter().position(|candidate| candidate.eq_ignore_ascii_case(text));
     let number = match named {
         Some(index) => i16::try_from(index + 1).ok(),
         None if text.bytes().all(|digit| digit.is_ascii_digit()) => text.parse().ok(),
         None => None,
     };
-    number.filter(|number| bounds.contains(number)).ok_or_else(|| {
-        format!("{name}=`{text}` is not between {} and {}", bounds.start(), bounds.end())
+    number.filter(|number| bounds.contains(number)).ok_or_else(|| Problem::OutOfBounds {
+        field: name.to_owned(),
+        value: text.to_owned(),
+        first: *bounds.start(),
+        last: *bounds.end(),
     })
 }
 
@@ -336,7 +329,7 @@ mod tests {
             ("1-2-3 0 1 1 ? *", "minutes=`2-3`"),
         ];
         for (fields, part) in cases {
-            let error = Cron::parse(fields).unwrap_err();
+            let error = Cron::parse(fields).unwrap_err().to_string();
             assert!(error.contains(part), "{fields}: {error}");
         }
     }

@@ -5,11 +5,13 @@
 //! Times are milliseconds since 1970-01-01T00:00:00Z. Schedules run in UTC, like EventBridge rules.
 
 mod cron;
+mod error;
 mod event;
 
 use std::{fmt, str::FromStr};
 
 pub use cron::Cron;
+pub use error::{Error, Problem};
 pub use event::{EventSource, scheduled_event};
 
 const MINUTE_MS: i64 = 60_000;
@@ -27,16 +29,6 @@ pub enum Schedule {
     },
     /// `cron(0 10 * * ? *)`: due at the minutes that match the six fields.
     Cron(Box<Cron>),
-}
-
-/// An invalid schedule expression, with advice on what to write instead.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("schedule expression=`{expression}` is not valid: {reason}")]
-pub struct Error {
-    /// The invalid expression.
-    pub expression: String,
-    /// A description of the problem and what to write instead.
-    pub reason: String,
 }
 
 impl Schedule {
@@ -70,9 +62,9 @@ impl FromStr for Schedule {
         } else if let Some(fields) = enclosed(expression, "cron") {
             Cron::parse(fields).map(|cron| Self::Cron(Box::new(cron)))
         } else {
-            Err("write rate(5 minutes) or cron(0 10 * * ? *)".to_owned())
+            Err(Problem::UnknownForm)
         };
-        parsed.map_err(|reason| Error { expression: expression.to_owned(), reason })
+        parsed.map_err(|problem| Error { expression: expression.to_owned(), problem })
     }
 }
 
@@ -93,32 +85,30 @@ fn enclosed<'a>(expression: &'a str, name: &str) -> Option<&'a str> {
     expression.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')')
 }
 
-fn rate(fields: &str) -> Result<Schedule, String> {
-    let form = "write a whole number and a unit, for example rate(1 minute) or rate(5 minutes)";
-    let (number, unit) = fields.split_once(' ').ok_or_else(|| form.to_owned())?;
+fn rate(fields: &str) -> Result<Schedule, Problem> {
+    let (number, unit) = fields.split_once(' ').ok_or(Problem::RateForm)?;
     if number.is_empty() || !number.bytes().all(|digit| digit.is_ascii_digit()) {
-        return Err(form.to_owned());
+        return Err(Problem::RateForm);
     }
-    let value: i64 = number.parse().map_err(|_| format!("value=`{number}` is too large"))?;
+    let too_large = || Problem::TooLarge(number.to_owned());
+    let value: i64 = number.parse().map_err(|_| too_large())?;
     if value == 0 {
-        return Err("the value must be 1 or more".to_owned());
+        return Err(Problem::Zero);
     }
     let (singular, minutes) = match unit {
         "minute" | "minutes" => ("minute", 1),
         "hour" | "hours" => ("hour", 60),
         "day" | "days" => ("day", 24 * 60),
-        _ => return Err(format!("unit=`{unit}` is not minute(s), hour(s) or day(s)")),
+        _ => return Err(Problem::UnknownUnit(unit.to_owned())),
     };
     let expected = if value == 1 { singular.to_owned() } else { format!("{singular}s") };
     if unit != expected {
-        return Err(format!(
-            "the unit is singular for the value 1 and plural for any other value: write rate({value} {expected})"
-        ));
+        return Err(Problem::Plural { value, expected });
     }
     let period_ms = value
         .checked_mul(minutes)
         .and_then(|minutes| minutes.checked_mul(MINUTE_MS))
-        .ok_or_else(|| format!("value=`{value}` is too large"))?;
+        .ok_or_else(too_large)?;
     Ok(Schedule::Rate { period_ms })
 }
 

@@ -21,7 +21,7 @@ mod receipt;
 use std::sync::Arc;
 
 use model::{AttributeValue, Item, json};
-use rules::migration;
+use rules::migration::{self, ProgramError, UndecidedCondition};
 use xxhash_rust::xxh3::xxh3_128;
 
 pub use self::pass::Progress;
@@ -44,9 +44,8 @@ impl Condition {
     ///
     /// # Errors
     /// Returns why the condition is invalid.
-    pub fn parse(program: &str) -> Result<Self, String> {
-        let compiled = migration::Condition::compile(program).map_err(|error| error.reason)?;
-        Ok(Self(Arc::new(compiled)))
+    pub fn parse(program: &str) -> Result<Self, ProgramError> {
+        Ok(Self(Arc::new(migration::Condition::compile(program)?)))
     }
 }
 
@@ -75,7 +74,7 @@ impl Subject {
     ///
     /// # Errors
     /// When the condition fails for this item, or yields neither true nor false.
-    pub fn is_met_by(&self, item: &Item) -> Result<bool, String> {
+    pub fn is_met_by(&self, item: &Item) -> Result<bool, UndecidedCondition> {
         let is_equal = self.equals.iter().all(|(name, value)| item.get(name) == Some(value))
             && self.begins_with.iter().all(|(name, prefix)| {
                 matches!(item.get(name), Some(AttributeValue::S(text)) if text.starts_with(prefix))

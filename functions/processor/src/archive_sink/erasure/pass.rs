@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use model::{Item, json};
 use parquet::errors::ParquetError;
+use rules::migration::UndecidedCondition;
 use serde::{Deserialize, Serialize};
 
 use super::super::part_content::EVENT_ID;
@@ -183,7 +184,7 @@ enum Obstacle {
     /// The bytes are not an archive object.
     Object(ParquetError),
     /// The subject's condition fails for a row; the object itself is valid.
-    Condition { event_id: String, reason: String },
+    Condition { event_id: String, reason: UndecidedCondition },
 }
 
 impl From<ParquetError> for Obstacle {

@@ -37,7 +37,7 @@ fn a_condition_means_for_a_row_what_it_means_for_a_live_item() {
         let found = Subject { condition, ..Subject::default() }.is_met_by(&row);
         match expected {
             Ok(is_met) => assert_eq!(found, Ok(is_met), "{program}"),
-            Err(why) => assert!(found.unwrap_err().starts_with(why), "{program}"),
+            Err(why) => assert!(found.unwrap_err().to_string().starts_with(why), "{program}"),
         }
     }
     assert!(Condition::parse("true) | (true").is_err());

@@ -302,7 +302,8 @@ impl Targets {
                 Ok(Rewrite::Keep) => return Ok(false),
                 Ok(Rewrite::Delete) => None,
                 Ok(Rewrite::Change(after)) => Some(after),
-                Err(reason) => {
+                Err(error) => {
+                    let reason = error.to_string();
                     self.note_problem(ProblemKind::Refused, target, &key, &reason).await?;
                     return Ok(false);
                 }
@@ -413,14 +414,14 @@ pub(super) async fn check(
             Ok(Rewrite::Keep) => {}
             Ok(_) => suspects.push(item.clone()),
             Err(reason) => {
-                let key = migration.source_item(&task.table, item).map_err(Failure::Fatal)?;
+                let key = migration.source_item(&task.table, item).map_err(Failure::fatal)?;
                 tally.sample("refused", &format!("{key}: {reason}"));
             }
         }
         if let Some(inverse) = worker.inverse()
             && let Err(reason) = migration.check_inverse(inverse, &task.table, item)
         {
-            tally.sample("not_invertible", &reason);
+            tally.sample("not_invertible", &reason.to_string());
         }
     }
     let schema = migration.schema(&task.table).ok_or_else(|| check::unknown(&task.table))?;
@@ -430,7 +431,7 @@ pub(super) async fn check(
     // The repairs come after the checks, and a repair may need time to evaluate its response.
     let suspects = check::recheck_mismatches(suspects, deadline.part_way(33), look).await?;
     for (item, ()) in suspects {
-        let key = migration.source_item(&task.table, &item).map_err(Failure::Fatal)?;
+        let key = migration.source_item(&task.table, &item).map_err(Failure::fatal)?;
         tally.sample("different", &key.to_string());
         let target = Target {
             migration: migration.name().to_owned(),

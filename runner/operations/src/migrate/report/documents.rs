@@ -10,7 +10,7 @@ use rules::migration::plan::{Direction, Kind};
 use rules::migration::{Document, Keys, Migration, visible};
 
 use crate::migrate::context::Context;
-use crate::migrate::failure::{Result, fatal, refused};
+use crate::migrate::failure::{Failure, Result, fatal, refused};
 use crate::migrate::plan::compile::compile;
 use crate::migrate::plan::tables;
 use client::exit::Exit;
@@ -25,7 +25,7 @@ pub(crate) async fn unassembled(
     keys: &Keys,
 ) -> Result<Option<String>> {
     let items = parts(client, migration, document).await?;
-    let assembled = migration.assembled(document, &items, keys)?;
+    let assembled = migration.assembled(document, &items, keys).map_err(Failure::fatal)?;
     if let Some(reason) = assembled.refused {
         return Ok(Some(format!("cannot be assembled: {reason}")));
     }
@@ -64,7 +64,8 @@ pub(crate) async fn refused(
         let Some(partition) = partition else { continue };
         let document = Document { migration: name.to_owned(), parts: table.clone(), partition };
         let items = parts(&context.control.client, migration, &document).await?;
-        if let Some(reason) = migration.assembled(&document, &items, &Keys::default())?.refused {
+        let assembled = migration.assembled(&document, &items, &Keys::default());
+        if let Some(reason) = assembled.map_err(Failure::fatal)?.refused {
             lines.push(format!("{table} {}: {reason}", item_to_string(&key)));
         }
     }
@@ -84,7 +85,8 @@ pub(crate) async fn document(context: &Context, name: &str, key: &str) -> Result
         let Ok(partition) = migration.partition_of(&output.to, &key) else { continue };
         let document = Document { migration: name.to_owned(), parts: output.to.clone(), partition };
         let items = parts(&context.control.client, &migration, &document).await?;
-        if let Some(document) = migration.document(&output.to, &items)? {
+        let document = migration.document(&output.to, &items).map_err(Failure::fatal)?;
+        if let Some(document) = document {
             show(&format!("{}\n", item_to_string(&document)));
             return Ok(Exit::Done);
         }

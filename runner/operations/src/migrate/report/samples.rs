@@ -11,7 +11,7 @@ use rules::migration::plan::{Direction, Plan};
 use rules::migration::{Migration, Rewrite};
 
 use crate::migrate::context::Context;
-use crate::migrate::failure::{Failure, Result};
+use crate::migrate::failure::{Failure, Result, refused};
 use crate::migrate::plan::compile::compile;
 use crate::migrate::plan::tables;
 
@@ -89,7 +89,7 @@ async fn first_of(
 /// Applies an in-place change to an item. If the item is already changed, the result is equal to
 /// the item.
 fn rewritten(migration: &Migration, table: &str, item: &Item) -> Result<Vec<Made>> {
-    let rewrite = migration.rewrite(table, item).map_err(Failure::Refused)?;
+    let rewrite = migration.rewrite(table, item).map_err(|error| refused!("{error}"))?;
     let (made, stands) = match rewrite {
         Rewrite::Keep => (Some(item.clone()), Stands::Equal),
         Rewrite::Change(made) => (Some(made), Stands::Different(item.clone())),
@@ -105,7 +105,7 @@ async fn made(
     table: &str,
     item: &Item,
 ) -> Result<Vec<Made>> {
-    let outputs = migration.outputs(table, item).map_err(Failure::Refused)?;
+    let outputs = migration.outputs(table, item).map_err(|error| refused!("{error}"))?;
     let mut keys: BTreeMap<&str, Vec<&PrimaryKey>> = BTreeMap::new();
     for target in outputs.keys() {
         keys.entry(&target.table).or_default().push(&target.key);

@@ -485,10 +485,10 @@ impl Drain {
     /// Returns the targets of an item; empty for an in-place change.
     fn made_of(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>> {
         if self.migration.kind().is_in_place() {
-            self.migration.rewrite(table, item)?;
+            self.migration.rewrite(table, item).map_err(Failure::fatal)?;
             return Ok(BTreeMap::new());
         }
-        Ok(self.migration.outputs(table, item)?)
+        self.migration.outputs(table, item).map_err(Failure::fatal)
     }
 
     /// Returns a message about a refused item; `None` if a later version corrected the item.

@@ -251,7 +251,7 @@ fn try_one(
     all.before.add(item);
     let source = match migration.source_item(table, item) {
         Ok(source) => source.to_string(),
-        Err(reason) => return all.refused.push(reason),
+        Err(error) => return all.refused.push(error.to_string()),
     };
     let outputs = match migration.outputs(table, item) {
         _ if migration.kind().is_in_place() => BTreeMap::new(),
@@ -315,11 +315,12 @@ fn lost(
         true => migration.rewrite(table, item).ok()?,
         false => Rewrite::Keep,
     };
-    match changed {
-        Rewrite::Keep => migration.check_inverse(inverse, table, item).err(),
-        Rewrite::Change(made) => migration.check_inverse(inverse, table, &made).err(),
-        Rewrite::Delete => None,
-    }
+    let checked = match changed {
+        Rewrite::Keep => migration.check_inverse(inverse, table, item),
+        Rewrite::Change(made) => migration.check_inverse(inverse, table, &made),
+        Rewrite::Delete => return None,
+    };
+    checked.err().map(|error| error.to_string())
 }
 
 /// Formats the value of a partition key.

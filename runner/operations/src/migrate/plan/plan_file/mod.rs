@@ -383,9 +383,9 @@ impl Reader<'_, '_> {
                 Ok(_) => {
                     key.insert(entry.key.clone(), template.to_owned());
                 }
-                Err(reason) => {
+                Err(error) => {
                     let help = "write a template, for example `CUSTOMER#{customerID}`";
-                    self.findings.error(entry.value.at, reason, help);
+                    self.findings.error(entry.value.at, error.to_string(), help);
                 }
             }
         }
