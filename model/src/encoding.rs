@@ -223,7 +223,9 @@ impl<'a> Reader<'a> {
         let size = rest.ok_or_else(|| reader.error("ends too early"))?;
         reader.offset += SIZE_BYTES;
         let size = usize::try_from(u32::from_le_bytes(*size));
-        let size = size.map_err(|_| reader.error("item size too large for this machine"))?;
+        let size = size.map_err(|_| {
+            reader.error("the item size exceeds the address range of this platform")
+        })?;
         Ok((reader, size))
     }
 
@@ -231,7 +233,7 @@ impl<'a> Reader<'a> {
         if self.offset == self.bytes.len() {
             Ok(())
         } else {
-            Err(self.error("unexpected bytes at the end"))
+            Err(self.error("unexpected bytes after the encoded item or value"))
         }
     }
 
@@ -272,7 +274,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn count(&mut self) -> Result<usize, EncodingError> {
         let count = self.length()?;
         if count > self.bytes.len() - self.offset {
-            return Err(self.error("more members than bytes"));
+            return Err(self.error("the number of members exceeds the number of remaining bytes"));
         }
         Ok(count)
     }

@@ -164,7 +164,7 @@ pub struct StoredIndexKey<'a> {
 const ATTRIBUTES_MAX: usize = 2 * INDEX_KEY_ATTRIBUTES_MAX;
 
 const TOO_MANY_ATTRIBUTES: EncodingError =
-    EncodingError { offset: 0, problem: "the index has too many key attributes" };
+    EncodingError { offset: 0, problem: "the index has more than 8 key attributes" };
 
 impl<'a> StoredIndexKey<'a> {
     /// Returns the values of the partition key, one for each attribute.

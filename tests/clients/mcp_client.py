@@ -148,7 +148,7 @@ async def writes(folder):
         done = await call(client, "clock_sweep")
         assert done["done"] == "0 expired items deleted", done
         wrong = await call(client, "clock_advance", fails=True, by="2h")
-        assert "by: `2h` is not supported; write instead: 1h or 1d" in wrong["message"], wrong
+        assert "by: `2h` is not a supported duration; write instead: 1h or 1d" in wrong["message"], wrong
         missing = await call(client, "redrive", fails=True, object="no/such/object")
         assert missing["message"], missing
 

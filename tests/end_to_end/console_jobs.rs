@@ -242,7 +242,7 @@ fn versions(up: &Up, console: &Console) {
     assert!(page.contains("Version 1 compared with version 3"), "{page}");
     assert!(console.page(&format!("{path}&from=9")).contains("no version 9"));
     assert_eq!(console.request("GET", &format!("{path}&from=x"), &[], "").status, 400);
-    assert!(console.page("/versions?table=movies").contains("Some items with a history"));
+    assert!(console.page("/versions?table=movies").contains("Examples of items with a history"));
 }
 
 fn copies(up: &Up, console: &Console) {

@@ -29,9 +29,9 @@ impl EncodedItem {
             }
         }
         reader.end()?;
-        let rest = size
-            .checked_sub(old.size())
-            .ok_or_else(|| reader.error("the item is smaller than its attributes"))?;
+        let rest = size.checked_sub(old.size()).ok_or_else(|| {
+            reader.error("the item size is less than the size of the attributes to replace")
+        })?;
         let new_size = rest + new.size();
         let mut out = Vec::with_capacity(self.0.len() + new.size() + 4 * new.len());
         begin_item(&mut out);

@@ -223,7 +223,9 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
         match self.left.get().checked_sub(1) {
             Some(left) => self.left.set(left),
             None => {
-                return Err(D::Error::custom("more values than a request of this length can have"));
+                return Err(D::Error::custom(
+                    "more JSON values than a request of this length can contain",
+                ));
             }
         }
         if self.levels == 0 {

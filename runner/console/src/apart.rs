@@ -27,7 +27,7 @@ where
 {
     let runtime = Handle::current();
     let failed =
-        |error: &dyn Display| PageError::Store(format!("the read did not finish: {error}"));
+        |error: &dyn Display| PageError::Store(format!("the read from the store failed: {error}"));
     let permit = THREADS.acquire().await.map_err(|error| failed(&error))?;
     let ended = tokio::task::spawn_blocking(move || {
         let _permit = permit;

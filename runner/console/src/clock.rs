@@ -44,7 +44,7 @@ pub(crate) fn head(context: &Context, clock: Option<ClockReading>, address: &str
                     (form::button(writes, "/clock/sweep", address, "Delete expired", &[]))
                 },
                 None if context.is_on_aws() => span { "The clock of AWS cannot be advanced" },
-                None => span { "The store has no clock, or does not answer" },
+                None => span { "The store does not answer, or its clock cannot be advanced" },
             }
             (chaos(context, address))
         }

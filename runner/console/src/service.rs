@@ -321,11 +321,15 @@ impl Pages {
         let (head, body) = request.into_parts();
         let body = Limited::new(body, FORM_BYTES_MAX).collect().await.map_err(|_| {
             let what = format!("the body is incomplete or has more than {FORM_BYTES_MAX} bytes");
-            PageError::bad_input("the form", what, "fewer bytes")
+            PageError::bad_input("the form", what, "a complete body within this limit")
         })?;
         let body = body.to_bytes();
         let text = std::str::from_utf8(&body).map_err(|_| {
-            PageError::bad_input("the form", "it is not UTF-8", "fields that are percent-encoded")
+            PageError::bad_input(
+                "the form",
+                "the body is not UTF-8",
+                "fields that are percent-encoded",
+            )
         })?;
         let fields = Query::parse(text)?;
         let header = head.headers.get("x-weir-token").and_then(|token| token.to_str().ok());

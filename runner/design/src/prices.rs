@@ -54,7 +54,7 @@ struct Storage {
 pub enum PricesError {
     /// The text is not JSON with the members of [`Prices`].
     #[error(
-        "not a list of prices: {0}; write all members of this list with your prices: {example}",
+        "invalid file of prices: {0}; write your prices with all members of this example: {example}",
         example = example()
     )]
     Malformed(#[from] serde_json::Error),

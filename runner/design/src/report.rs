@@ -226,7 +226,10 @@ fn table_text(table: &TableEstimate) -> String {
     }
     let amplification =
         table.write_amplification.filter(|times| *times > 1.0).map_or(String::new(), |times| {
-            format!(", write amplification {}: write units with indexes ÷ without", number(times))
+            format!(
+                ", write amplification {}: write units with indexes ÷ write units without indexes",
+                number(times)
+            )
         });
     let class = match table.is_priced_as_standard {
         true => ", priced as Standard although it is Standard-IA",

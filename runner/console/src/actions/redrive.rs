@@ -21,7 +21,9 @@ pub(crate) async fn redrive(context: &Context, fields: &Query) -> Result<Done, P
         ));
     };
     let running = context.running().ok_or_else(|| {
-        PageError::Refused("no `weir up` is running: start it to invoke the function".to_owned())
+        PageError::Refused(
+            "no `weir up` is running: to invoke the function, start `weir up`".to_owned(),
+        )
     })?;
     let redriven = redrive_object(&running, object, false)
         .await

@@ -100,7 +100,9 @@ impl Server {
         arguments: &serde_json::Map<String, serde_json::Value>,
     ) -> Result<String, PageError> {
         let _permit = self.calls.try_acquire().map_err(|_| {
-            PageError::Refused(format!("{CALLS_MAX} calls are running: try again after an answer"))
+            PageError::Refused(format!(
+                "{CALLS_MAX} tool calls are running: try again when one of them has ended"
+            ))
         })?;
         let Request { path, query } = tool.request(arguments)?;
         let path: Vec<&str> = path.iter().map(String::as_str).collect();

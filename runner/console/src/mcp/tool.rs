@@ -114,7 +114,7 @@ impl Parameter {
             (Kind::Object, Value::Object(_)) if is_exact(argument) => Ok(argument.to_string()),
             (Kind::Object, Value::Object(_)) => Err(PageError::bad_input(
                 self.name,
-                "a number in it may have lost digits in JSON",
+                "a number may have lost digits because it is a JSON number",
                 r#"numbers as DynamoDB JSON: {"id":{"N":"1.5"}}"#,
             )),
             (kind, other) => {

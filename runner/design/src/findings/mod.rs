@@ -173,6 +173,10 @@ pub fn refused_preparation(
     (operation, error): (&str, &str),
 ) -> Diagnostics {
     let findings = Findings::new(file, text);
-    findings.error(at, format!("the store refuses {operation}: {error}"), "correct it here");
+    findings.error(
+        at,
+        format!("the local store rejects {operation}: {error}"),
+        "correct this table or item",
+    );
     findings.into_parts().0
 }

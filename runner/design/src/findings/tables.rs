@@ -136,7 +136,7 @@ impl Checked<'_> {
                 number(most)
             ),
             &format!(
-                "spread each value over {shards} write shards, twice what the load needs: append a number from 0 to {} to the key",
+                "spread each value over {shards} write shards, twice as many as the load requires: append a shard number from 0 to {} to the key",
                 shards - 1.0
             ),
         );
@@ -171,7 +171,7 @@ impl Checked<'_> {
                 UNUSED_INDEX,
                 &self.place(Some(index)),
                 format!("no access pattern uses the index `{name}`; each write pays for it{price}"),
-                "remove it, or add the access pattern that uses it",
+                "remove the index, or add the access pattern that uses it",
             );
             return;
         }
@@ -240,7 +240,7 @@ impl Checked<'_> {
     fn items(&self) {
         let (name, workload) =
             (&self.table.table_name, self.context.model.workload.get(&self.table.table_name));
-        let help = "keep large values in S3 and their key here, or split the item";
+        let help = "store large values in S3 and only their S3 keys in the item, or split the item";
         if let Some(bytes) = workload
             .and_then(|workload| workload.item_bytes)
             .map(float)

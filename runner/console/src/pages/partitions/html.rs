@@ -37,7 +37,7 @@ pub(crate) fn choice_html(view: &Choice) -> Markup {
     html! {
         h1 { "Partitions" }
         @if view.tables.is_empty() {
-            (message::empty("The store has no table.", &html! { "Create one, then choose it here." }))
+            (message::empty("The store has no table.", &html! { "Create a table, then reload this page." }))
         } @else {
             p { "Choose a table:" }
             ul {
@@ -164,7 +164,7 @@ fn split(view: &View, writes: Writes<'_>) -> Markup {
             }
             div.field {
                 label for="at" { "First token of the upper part" }
-                input id="at" name="at" inputmode="numeric" placeholder="halves of equal size";
+                input id="at" name="at" inputmode="numeric" placeholder="the middle of the partition";
             }
             button type="submit" { "Split" }
         }

@@ -103,7 +103,10 @@ pub(super) fn of(mapping: &MappingStatus, failing: Option<&Failing>) -> (State, 
         return (State::Blocked, format!("blocked: its stream cannot be listed: {why}"));
     }
     if !mapping.described {
-        return (State::Starting, "starting: its shards are not known yet".to_owned());
+        return (
+            State::Starting,
+            "starting: the shards of its stream are not listed yet".to_owned(),
+        );
     }
     if mapping.unsaved {
         let why = "starting: reading begins when the starting positions are on disk";

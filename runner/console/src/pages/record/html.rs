@@ -126,7 +126,7 @@ fn event(record: &Value) -> Markup {
     html! {
         details id="event" {
             summary { "The record as a function receives it" }
-            pre { (shown) @if shown.len() < text.len() { "\n… (" (text.len()) " bytes; the JSON of this page has all)" } }
+            pre { (shown) @if shown.len() < text.len() { "\n… (" (text.len()) " bytes; the JSON of this page has the complete record)" } }
         }
     }
 }

@@ -56,7 +56,7 @@ fn replicas(view: &View) -> Markup {
     let after = (first + rows.len() < all).then(|| address(first + rows.len()));
     html! {
         h2 { "Replicas" }
-        (table::table("A row for each arc and node", &HEADINGS, &rows))
+        (table::table("The replica of each arc on each node", &HEADINGS, &rows))
         (table::pager(before.as_deref(), after.as_deref()))
         (message::note("Verified is the percentage of a node's files whose checksums were checked in the current or last pass. Lag counts committed entries that are not applied."))
     }

@@ -85,7 +85,8 @@ pub(super) fn ring(view: &View) -> Markup {
             cells.push(cell(place, state, &format!("Arc {arc}, node {}", node.node)));
         }
     }
-    let text = format!("{} nodes and {all} arcs; the table has the same states", view.nodes.len());
+    let text =
+        format!("{} nodes and {all} arcs; the table below lists the same states", view.nodes.len());
     html! {
         figure {
             figcaption {

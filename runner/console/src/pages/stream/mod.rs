@@ -38,7 +38,7 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
     check_table(&tables, table.as_deref())?;
     if key.is_some() && table.is_none() {
         let instead = "the table of the item";
-        return Err(PageError::bad_input("table", "the key needs a table", instead));
+        return Err(PageError::bad_input("table", "a key requires a table", instead));
     }
     let chosen: Vec<String> = match &table {
         Some(table) => vec![table.clone()],

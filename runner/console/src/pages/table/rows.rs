@@ -49,7 +49,7 @@ pub(super) fn rows(table: &TableShape, form: &Form, items: &Items, bytes_max: us
         @if body.len() < items.items.len() {
             @let rest = items.items.len() - body.len();
             (message::note(&format!(
-                "{rest} more items do not fit on this page. Choose a smaller limit, or export them."
+                "{rest} more items do not fit on this page. Choose a smaller limit, or export the items."
             )))
         }
     }

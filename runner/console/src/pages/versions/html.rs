@@ -44,7 +44,7 @@ fn items(view: &View) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     html! {
         @if view.key.is_none() && !view.items.is_empty() {
-            h2 { "Some items with a history" }
+            h2 { "Examples of items with a history" }
             ul {
                 @for item in &view.items {
                     li { a href=(href(&["versions"], &[("table", table), ("key", item)])) { (cell::cut(item, None)) } }
