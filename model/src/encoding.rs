@@ -16,7 +16,7 @@ use crate::number::Number;
 
 /// The first byte of every encoded item.
 const ITEM_VERSION: u8 = 2;
-/// The offset of an item's members in its stored form.
+/// The offset in bytes of an item's members in its stored form.
 pub(crate) const MEMBERS_BEGIN: usize = 1 + SIZE_BYTES;
 /// The first byte of every encoded single value.
 const VALUE_VERSION: u8 = 1;
@@ -237,7 +237,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the current offset.
+    /// Returns the offset of the next byte to read.
     pub(crate) fn offset(&self) -> usize {
         self.offset
     }
@@ -368,7 +368,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A serde visitor that decodes a byte string in place.
+/// A serde visitor that decodes a byte string without copying it.
 pub(crate) struct Decoding<T>(pub(crate) fn(&[u8]) -> Result<T, EncodingError>);
 
 impl<T> de::Visitor<'_> for Decoding<T> {

@@ -141,7 +141,7 @@ impl IndexKeySchema {
 }
 
 impl IndexKeyValues {
-    /// Returns the token of the entry.
+    /// Returns the token of the index entry with this key: the hash of the partition key.
     #[must_use]
     pub fn token(&self) -> Token {
         Token::of_parts(&self.partition)
@@ -160,7 +160,7 @@ pub struct StoredIndexKey<'a> {
     count: usize,
 }
 
-/// The maximum number of attributes of a key.
+/// The maximum number of attributes of an index key, partition key and sort key together.
 const ATTRIBUTES_MAX: usize = 2 * INDEX_KEY_ATTRIBUTES_MAX;
 
 const TOO_MANY_ATTRIBUTES: EncodingError =
@@ -179,7 +179,7 @@ impl<'a> StoredIndexKey<'a> {
         self.values.get(self.partition..self.count).unwrap_or_default()
     }
 
-    /// Returns the token of the entry.
+    /// Returns the token of the index entry with this key: the hash of the partition key.
     #[must_use]
     pub fn token(&self) -> Token {
         Token::of_ordered_parts(self.partition().iter().map(|value| value.ordered))
@@ -201,7 +201,7 @@ fn is_fit(attribute: &KeyAttribute, value: &StoredKeyValue<'_>) -> bool {
     value.attribute_type == attribute.attribute_type && !value.is_empty()
 }
 
-/// Returns the size of all values of one part of a key.
+/// Returns the total size in bytes of the values of a partition key or of a sort key.
 fn bytes(values: &[KeyValue]) -> usize {
     values.iter().map(KeyValue::size).sum()
 }

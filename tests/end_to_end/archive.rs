@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// The number of films that expire, in addition to the films of the cases below.
 const FILMS: usize = 30;
 
-/// Runs a verb of `weir archive`, and returns the JSON objects that it prints, one per line.
+/// Runs a subcommand of `weir archive`, and returns the JSON objects that it prints, one per line.
 fn archive(up: &Up, arguments: &[&str]) -> Vec<Value> {
     let all = [&["archive"], arguments].concat();
     let output = weir(up.folder.path(), &all);
@@ -360,7 +360,7 @@ fn erased(up: &Up, answer: &Value) -> BTreeSet<String> {
     named
 }
 
-/// Runs a verb of `weir archive` that must fail with this exit code and message, and change
+/// Runs a subcommand of `weir archive` that must fail with this exit code and message, and change
 /// nothing.
 fn refused(up: &Up, arguments: &[&str], code: i32, words: &str) {
     let output = weir(up.folder.path(), &[&["archive"], arguments].concat());

@@ -102,8 +102,8 @@ fn until_phase(console: &Console, phase: &str) {
     wait_for(phase, LIMIT, || (console.twin("/migrations/move")["phase"] == phase).then_some(()));
 }
 
-/// Returns the verbs of a page's JSON version that have a button, and the verbs that are only
-/// commands.
+/// Returns the subcommands of a page's JSON version that have a button, and the subcommands that
+/// are only commands.
 fn verbs(twin: &Value) -> (Vec<String>, Vec<String>) {
     let actions = twin["actions"].as_array().unwrap().iter();
     let (buttons, commands): (Vec<&Value>, Vec<&Value>) =
@@ -126,7 +126,7 @@ fn paused_and_resumed(console: &Console, page: &str) {
     for part in ["aria-current=\"step\"", "2 allowed", "&lt;b&gt;Tom", "started by an operator"] {
         assert!(html.contains(part), "{part}\n{html}");
     }
-    // Without the token nothing changes, and a verb without a button has no action.
+    // Without the token nothing changes, and a subcommand without a button has no action.
     assert_eq!(console.request("POST", "/migrations/move/pause", &[], "back=/").status, 403);
     assert_eq!(console.press(page, "/migrations/move/cutover", "").status, 404);
     assert_eq!(console.press(page, "/migrations/move/throttle", "rate=fast").status, 400);

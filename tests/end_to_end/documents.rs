@@ -1,5 +1,5 @@
-//! Test that runs the commands of README.md and of every verb's help, one after the other, in a
-//! shell next to a running `weir up`. A newcomer who copies a command gets the result that the
+//! Test that runs the commands of README.md and of every subcommand's help, one after the other, in
+//! a shell next to a running `weir up`. A newcomer who copies a command gets the result that the
 //! document describes.
 //!
 //! Excluded are commands that run endlessly or for minutes: `up`, `demo` (which the checks before a
@@ -39,8 +39,8 @@ const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("AWSDynamoDB/", &[1], "AWSDynamoDB/"),
     // Slots that an example of `load` has counted into remain.
     ("weir counters fold --to 5", &[0, 3], ""),
-    // The examples of single verbs run after the migration has ended. The target contains what the
-    // migration of this test copied.
+    // The examples of single subcommands run after the migration has ended. The target contains
+    // what the migration of this test copied.
     ("weir migrate plan shop.yaml", &[0, 3], ""),
     ("weir migrate start shop.yaml --dry-run", &[0, 3, 4], ""),
     ("weir migrate start shop.yaml", &[0, 4], ""),
@@ -286,7 +286,7 @@ fn commands_of_blocks(text: &str) -> Vec<String> {
     commands
 }
 
-/// Returns the examples of a verb's help and of its subcommands' help.
+/// Returns the examples of a subcommand's help and of its subcommands' help.
 fn examples_of_help(path: &mut Vec<String>, found: &mut Vec<String>) {
     let output = binary("weir").args(&*path).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();

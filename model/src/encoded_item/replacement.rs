@@ -42,7 +42,7 @@ impl EncodedItem {
     }
 }
 
-/// Merges kept members and new members in the order of their names.
+/// Merges the unchanged members and the new members, in the order of their names.
 fn put_in_order(out: &mut Vec<u8>, kept: &[(&[u8], &[u8])], new: &Item) {
     let mut kept = kept.iter().peekable();
     for (name, value) in new {

@@ -58,10 +58,10 @@ fn values_max(bytes: usize) -> usize {
     bytes / BYTES_PER_VALUE + VALUES_BESIDE
 }
 
-/// The number of levels of a request that are kept. An attribute value begins at the seventh level
-/// at most. Each level of a value takes two levels of JSON, and DynamoDB rejects values with more
-/// than 32 levels. If a value has 62 levels of JSON or more, DynamoDB treats the request
-/// differently. This maximum includes that level. `serde_json` cannot parse deeper levels.
+/// The number of levels of a request that the parser keeps. An attribute value begins at the
+/// seventh level at most. Each level of a value takes two levels of JSON, and DynamoDB rejects
+/// values with more than 32 levels. If a value has 62 levels of JSON or more, DynamoDB treats the
+/// request differently. This maximum includes that level. `serde_json` cannot parse deeper levels.
 const REQUEST_LEVELS_MAX: usize = 127;
 /// The element of a path that matches any name.
 pub const ANY_NAME: &str = "*";
@@ -302,7 +302,7 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 }
 
-/// Deserialises the name of a member.
+/// A deserializer of the name of a member.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {
@@ -393,7 +393,7 @@ mod tests {
 
     const PUTS: [&str; 4] = ["RequestItems", ANY_NAME, "PutRequest", "Item"];
 
-    /// Returns the same tree with items as objects.
+    /// Returns the tree with each item converted to an object.
     fn spelled_out(json: Json<'_>) -> Json<'_> {
         match json {
             Json::Array(members) => Json::Array(members.into_iter().map(spelled_out).collect()),

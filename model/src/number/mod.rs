@@ -185,8 +185,8 @@ impl Number {
         }
     }
 
-    /// Returns whether the sum of two numbers of one sign is 1E+126 or more. DynamoDB checks the
-    /// magnitude before the precision, so the digits of the sum do not matter.
+    /// Returns whether the sum of two numbers with the same sign is 1E+126 or more. DynamoDB checks
+    /// the magnitude before the precision, so the digits of the sum do not matter.
     fn sum_overflows(&self, other: &Self) -> bool {
         let order = self.compare_magnitude(other);
         let (high, low) = if order.is_ge() { (self, other) } else { (other, self) };

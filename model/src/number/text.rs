@@ -63,9 +63,9 @@ impl FromStr for Number {
 }
 
 impl NumberError {
-    /// Converts DynamoDB's current error for `text` to its older error. The errors differ because
-    /// the older parser stores the exponent and the number of decimal places in 32 bits each, and
-    /// their difference wraps around.
+    /// Converts DynamoDB's current error for `text` to its error until mid-2026. The errors differ
+    /// because DynamoDB's parser until mid-2026 stored the exponent and the number of decimal
+    /// places in 32 bits each, and their difference wrapped around.
     #[must_use]
     pub fn as_before(self, text: &str) -> Self {
         if !matches!(self, Self::Overflow | Self::Underflow) {

@@ -145,7 +145,7 @@ pub fn lambda_record_from_str(text: &str) -> Result<LambdaRecord, RecordError> {
     }
 }
 
-/// A record, as in an event.
+/// A record in the JSON form of a Lambda event.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Wire<'t> {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// The number of bands of the key space. It is a power of two, so that each band has the same
 /// number of tokens.
 pub(crate) const BANDS: usize = 32;
-/// The number of samples that are kept, which cover ten minutes.
+/// The number of samples that are stored for each table, which cover ten minutes.
 pub(crate) const SAMPLES_MAX: usize = 40;
 /// The time between two samples.
 pub(crate) const PERIOD: Duration = Duration::from_secs(15);

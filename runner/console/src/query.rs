@@ -11,7 +11,7 @@ use crate::error::PageError;
 const FIELDS_MAX: usize = 256;
 
 /// The characters of a path segment or a field that are encoded. The dot is encoded too: a path
-/// that ends with `.json` requests the JSON twin, but a table name may also end with `.json`.
+/// that ends with `.json` requests the JSON version, but a table name may also end with `.json`.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
 
 /// The fields of a request, in their order.

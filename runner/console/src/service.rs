@@ -1,4 +1,4 @@
-//! Routes a request to a page, its JSON twin, an action, an asset, or a stream of events.
+//! Routes a request to a page, its JSON version, an action, an asset, or a stream of events.
 //!
 //! The gate checks `Host` and `Origin` before a request gets here.
 
@@ -196,7 +196,7 @@ async fn page(
     })
 }
 
-/// Returns the JSON twin of the page at a path, for the MCP server, which does not use HTTP.
+/// Returns the JSON version of the page at a path, for the MCP server, which does not use HTTP.
 ///
 /// # Errors
 /// The page does not exist, or it returns an error.

@@ -52,7 +52,7 @@ struct Migration<'s> {
 }
 
 impl Migration<'_> {
-    /// Runs a verb to its end, and returns its exit code and its output.
+    /// Runs a subcommand to its end, and returns its exit code and its output.
     fn verb(&self, arguments: &[&str]) -> (i32, String) {
         let mut command = binary("weir");
         command.args(["migrate", "--endpoint", &self.url]).args(arguments);

@@ -166,7 +166,7 @@ fn whole(plan: &str, sources: &[Index], targets: &[Index], changes_items: bool) 
 }
 
 fn near(what: &str, planned: f64, charged: f64) {
-    // A few units come from the verbs' own reads.
+    // A few units come from the subcommands' own reads.
     let is_near = (planned - charged).abs() <= (charged * TOLERANCE).max(5.0);
     assert!(is_near, "{what}: planned {planned}, charged {charged}");
 }

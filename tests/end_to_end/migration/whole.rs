@@ -43,7 +43,7 @@ struct Migrating<'m> {
 }
 
 impl Migrating<'_> {
-    /// Runs a verb, and returns its exit code and its output.
+    /// Runs a subcommand, and returns its exit code and its output.
     fn run(&self, arguments: &[&str]) -> (i32, String) {
         let all = [&["migrate"], arguments, &["--endpoint", &self.gateway.url]].concat();
         let output = weir(self.folder, &all);
@@ -57,7 +57,7 @@ impl Migrating<'_> {
         said
     }
 
-    /// Runs a verb with `--dry-run`, and checks that it writes nothing.
+    /// Runs a subcommand with `--dry-run`, and checks that it writes nothing.
     fn dry(&self, arguments: &[&str], expected: i32) {
         let before = self.gateway.writes();
         let (code, said) = self.run(arguments);
@@ -206,7 +206,7 @@ fn a_migration_that_was_begun_can_be_given_up() {
     prepare(&store.endpoint);
     fs::write(folder.path().join("plan.yaml"), PLAN).unwrap();
     let migrating = Migrating { folder: folder.path(), gateway: &gateway };
-    // No worker runs, so only these verbs write.
+    // No worker runs, so only these subcommands write.
     migrating.ok(&["start", "plan.yaml"]);
     migrating.dry(&["start", "plan.yaml"], 0);
     migrating.dry(&["status", "regroup"], 0);

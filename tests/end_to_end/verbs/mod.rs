@@ -1,5 +1,5 @@
-//! Tests of each verb of `weir` with a running `weir up`: its data on standard output and its exit
-//! code.
+//! Tests of each subcommand of `weir` with a running `weir up`: its data on standard output and its
+//! exit code.
 
 mod since;
 
@@ -18,7 +18,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs a verb that must succeed, and returns the JSON objects that it prints, one per line.
+/// Runs a subcommand that must succeed, and returns the JSON objects that it prints, one per line.
 fn objects(up: &Up, arguments: &[&str]) -> Vec<Value> {
     let arguments: Vec<&str> = arguments.iter().chain(&["--output", "ndjson"]).copied().collect();
     let output = weir(up.folder.path(), &arguments);

@@ -2,8 +2,8 @@
 //!
 //! Both actions run as tasks of the console, because they may take longer than a browser waits.
 //! Both are idempotent: a restore skips restored items, and an erasure of the same rows has the
-//! same name and resumes. For more rows, the page shows the command instead. The command reports
-//! its progress, and Ctrl-C ends it.
+//! same name and resumes. For more than [`BUTTON_ROWS_MAX`] rows, the page shows a `weir archive`
+//! command instead of a button. The command reports its progress, and Ctrl-C ends it.
 
 use operations::archive::contents::{self, Archive, ArchivePlace};
 

@@ -142,7 +142,8 @@ fn edited(fields: &Query) -> Result<Item, PageError> {
     })
 }
 
-/// Reads the item again, and returns its key and the item if its fingerprint is that of the page.
+/// Reads the item again, and returns its key and the item if the item's fingerprint equals the
+/// page's fingerprint.
 async fn unchanged(
     context: &Context,
     table: &TableShape,

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Redrives the failure object whose key is in the field `object`. The object is kept.
+/// Redrives the failure object whose key is in the field `object`. The object is not deleted.
 ///
 /// # Errors
 /// No `weir up` is running, the stream has trimmed the records, or the function cannot be invoked.

@@ -1,5 +1,5 @@
 //! The catalog of tools, with an entry for each page of the console and each safe action. A new
-//! page needs a new entry.
+//! page must have a new entry.
 //!
 //! An action is safe if it ends within a call, and is idempotent or limited in its effect. Edits of
 //! items, splits, restores and erasures have no tool, because a person must see what they change.

@@ -93,7 +93,7 @@ impl Server {
         CATALOG.iter().filter(move |tool| allows_writes || tool.effect == Effect::Reads)
     }
 
-    /// Executes a call. Returns the JSON twin of the page, or the result of the action.
+    /// Executes a call. Returns the JSON version of the page, or the result of the action.
     async fn call(
         &self,
         tool: &Tool,

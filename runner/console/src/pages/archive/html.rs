@@ -9,7 +9,7 @@ use crate::parts::{cell, form, message, table};
 use crate::query::href;
 use crate::tasks::{Task, TaskState};
 
-/// The maximum number of tasks that the page shows. The JSON twin has all tasks that the console
+/// The maximum number of tasks that the page shows. The JSON version has all tasks that the console
 /// keeps.
 const TASKS_MAX: usize = 3;
 /// The maximum number of characters of a task's result that the page shows.

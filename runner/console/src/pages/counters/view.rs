@@ -35,7 +35,8 @@ pub(crate) struct Counter {
     pub(crate) slots: usize,
     /// The stamp of the last stream record in the total.
     pub(crate) as_of: Option<String>,
-    /// The value of the attribute `total`, if another program has written it and it is not a total.
+    /// The value of the attribute `total`, if another program has replaced the total with an invalid
+    /// value.
     pub(crate) otherwise: Option<String>,
     /// The reason why the counter cannot be read.
     pub(crate) problem: Option<String>,

@@ -34,7 +34,7 @@ pub(crate) struct Row {
     pub(crate) keys: Value,
     /// Whether the record matches, so that the function receives it.
     pub(crate) matches: bool,
-    /// For each evaluated pattern, the clause that failed, or that the pattern matches.
+    /// For each evaluated pattern, the clause that failed, or a statement that the pattern matches.
     pub(crate) why: Vec<String>,
 }
 

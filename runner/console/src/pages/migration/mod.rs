@@ -1,4 +1,5 @@
-//! One migration: its phase, its speed, whether a cut-over is safe, and the verbs that are safe.
+//! One migration: its phase, its speed, whether a cut-over is safe, and the subcommands that are
+//! safe.
 //!
 //! `operations::migrate` determines all of these facts. The module `watch` reads the streams in the
 //! background.
@@ -18,7 +19,7 @@ use self::view::{Action, Backfill, Line, Stream, Verified, View, Workers};
 use crate::context::Context;
 use crate::error::PageError;
 
-/// The verbs that have a button.
+/// The subcommands that have a button.
 const BUTTONS: [&str; 3] = ["pause", "resume", "throttle"];
 
 /// The maximum number of journal lines that the page shows. A migration has about ten.

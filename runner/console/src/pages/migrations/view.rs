@@ -27,6 +27,6 @@ pub(crate) struct Listed {
     pub(crate) writers_blocked: bool,
     /// The start time, in seconds since 1970.
     pub(crate) begun: Option<i64>,
-    /// The number of differences in the last comparison.
+    /// The number of differences between targets and transformed sources in the last comparison.
     pub(crate) differences: Option<u64>,
 }

@@ -10,10 +10,10 @@ use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
 /// The maximum number of attempts that the page shows for a mapping: the last attempts. The JSON
-/// twin has all attempts.
+/// version has all attempts.
 const ATTEMPTS_MAX: usize = 20;
 
-/// The maximum number of bytes of the record that the page shows. The JSON twin has the complete
+/// The maximum number of bytes of the record that the page shows. The JSON version has the complete
 /// record.
 const RECORD_BYTES_MAX: usize = 12 * 1024;
 

@@ -25,7 +25,7 @@ pub(crate) struct View {
     pub(crate) record: Option<Value>,
     /// The reason why no stream contains the record; `None` if a stream does.
     pub(crate) absence: Option<String>,
-    /// Why `weir up` cannot write its journal, if it cannot.
+    /// The reason why `weir up` cannot write its journal; `None` if it can.
     pub(crate) hindered: Option<String>,
     /// The verdict of each mapping.
     pub(crate) mappings: Vec<Mapping>,

@@ -39,7 +39,7 @@ pub(crate) fn html(view: &View) -> Markup {
     }
 }
 
-/// Returns links to some items that have a history.
+/// Returns links to the items that the page offers: up to ten that have a history.
 fn items(view: &View) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     html! {

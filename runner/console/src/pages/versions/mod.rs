@@ -17,9 +17,9 @@ use crate::query::Query;
 
 /// The number of versions on a page.
 const VERSIONS: usize = 30;
-/// The number of items that the page offers if the query has no key.
+/// The number of items with a history that the page offers if the query has no key.
 const ITEMS: usize = 10;
-/// The timeout of the search for these items, which reads the table of histories.
+/// The timeout of the search for items to offer. The search reads the table of histories.
 const ITEMS_LIMIT: Duration = Duration::from_millis(500);
 
 /// Collects the data that the page shows.

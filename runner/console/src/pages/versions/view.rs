@@ -14,7 +14,7 @@ pub(crate) struct View {
     pub(crate) table: Option<String>,
     /// The key that the query contains.
     pub(crate) key: Option<String>,
-    /// The keys of some items that have a history, if the query has no key.
+    /// The keys of up to ten items that have a history, if the query has no key.
     pub(crate) items: Vec<String>,
     /// The versions of the item, newest first.
     pub(crate) versions: Vec<Version>,

@@ -44,7 +44,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     }
 }
 
-/// Returns the address of the JSON twin.
+/// Returns the address of the JSON version.
 fn twin(name: &str) -> String {
     format!("{}.json", href(&["migrations", name], &[]))
 }
@@ -115,7 +115,7 @@ fn actions(view: &View, writes: Writes<'_>) -> Markup {
     }
 }
 
-/// Returns the button of a verb, or the command if it has no button.
+/// Returns the button of a subcommand, or the command if it has no button.
 fn control(view: &View, action: &Action, writes: Writes<'_>) -> Markup {
     if !action.button {
         return message::command(&action.command);

@@ -18,7 +18,8 @@ use crate::table_shape::{Keys, TableShape};
 const BYTES_MAX: usize = 54 * 1024;
 /// The number of times that the frame contains the address of the page: once in each of its forms.
 const FRAME_ADDRESSES: usize = 3;
-/// The maximum total size of the four programs in bytes. Larger programs are only in the JSON twin.
+/// The maximum total size of the four programs in bytes. Larger programs are only in the JSON
+/// version.
 const CODE_BYTES_MAX: usize = 14 * 1024;
 /// The maximum number of characters of a name.
 const NAME_CHARACTERS_MAX: usize = 60;

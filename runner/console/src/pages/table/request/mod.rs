@@ -52,7 +52,7 @@ pub(crate) struct Problem {
     /// The field.
     #[serde(rename = "where")]
     pub(crate) place: String,
-    /// A correct alternative.
+    /// The values that the field accepts.
     pub(crate) instead: String,
 }
 
