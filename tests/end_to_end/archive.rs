@@ -110,7 +110,8 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     let archived = wait_for_rows(&up, FILMS + 3);
     check_odd_films(&archived);
     places(&up);
-    // This item is archived in the same hour, but in another part.
+    // This item is archived in the same hour as the items above, but in another part of the
+    // archive.
     put(&up, "Later", &json!({"expires_at": in_seconds(&up, 60)}));
     expire_within(&up, 120, 0);
     let archived = wait_for_rows(&up, FILMS + 4);
@@ -323,7 +324,8 @@ fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     let unsure = ["erase", "--table", "movies", "--equals", &subject];
     let dry = archive(up, &[&unsure[..], &["--dry-run"]].concat()).remove(0);
     assert_eq!((&dry["rows"], &dry["objects"]), (&json!(2), &json!(2)), "{dry}");
-    // Without a terminal for the question, the confirmation must be a flag.
+    // Without a terminal, the command cannot ask for confirmation, so the confirmation must be a
+    // flag.
     refused(up, &unsure, 4, "erases 2 rows of `movies`");
     let other = ["erase", "--table", "moviez", "--equals", &subject, "--yes"];
     refused(up, &other, 4, "has no table `moviez`; tables are movies");

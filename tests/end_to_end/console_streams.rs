@@ -106,7 +106,8 @@ fn the_console_shows_why_a_function_ran_or_did_not() {
     refusals(&console, &bad);
 }
 
-/// Goal: injected faults can be switched off. The rest of the test then has a certain outcome.
+/// Goal: injected faults can be switched off. The outcome of the rest of the test is then
+/// deterministic.
 fn switch_chaos(console: &Console) {
     assert!(console.page("/pipelines").contains("Chaos on"));
     let answer = console.press("/pipelines", "/chaos", "to=off");

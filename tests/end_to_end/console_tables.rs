@@ -335,7 +335,7 @@ fn partitions_and_ring(up: &Up, console: &Console) {
     let after = console.twin("/partitions/films");
     assert_eq!(after["partitions"].as_array().unwrap().len(), count + 1);
     assert!(console.page("/partitions").contains("/partitions/films"));
-    // The console samples the table regularly, and the map gets a line for the split.
+    // The console samples the table every 15 s, and the heat map shows a dashed line for the split.
     let split = wait_for("a sample after the split", Duration::from_secs(60), || {
         let page = console.page("/partitions/films");
         page.contains(&format!("{count} partitions became {}", count + 1)).then_some(page)

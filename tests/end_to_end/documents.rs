@@ -2,8 +2,8 @@
 //! a shell next to a running `weir up`. A newcomer who copies a command gets the result that the
 //! document describes.
 //!
-//! Excluded are commands that run endlessly or for minutes: `up`, `demo` (which the checks before a
-//! change run separately) commands that follow a stream, and third-party programs.
+//! The test excludes third-party programs, and commands that run endlessly or for minutes: `up`,
+//! commands that follow a stream, and `demo`, which the checks before a change run separately.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,8 +21,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// The time-out of one command. Commands compile nothing, and the slowest take a few seconds.
 const COMMAND_LIMIT: Duration = Duration::from_secs(300);
 
-/// Examples that do not simply succeed in this test, with their allowed exit codes and expected
-/// messages.
+/// Examples that may fail in this test, with their allowed exit codes and expected messages.
 const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir streams explain 1000000000000002400005", &[1], "is in no stream"),
     ("weir streams redrive --since", &[0], "no failure object is left"),
@@ -37,7 +36,7 @@ const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir versions check --table movies", &[0, 3], ""),
     // The folder of an export does not exist.
     ("AWSDynamoDB/", &[1], "AWSDynamoDB/"),
-    // Slots that an example of `load` has counted into remain.
+    // The slots into which an example of `load` has counted remain, so the exit code may be 3.
     ("weir counters fold --to 5", &[0, 3], ""),
     // The examples of single subcommands run after the migration has ended. The target contains
     // what the migration of this test copied.
@@ -170,7 +169,7 @@ fn archive_films(folder: &Path) {
     });
 }
 
-/// Runs a command to its end, and returns its exit code and its standard error.
+/// Runs a command to completion, and returns its exit code and its standard error.
 ///
 /// # Panics
 /// When the command does not end in time. Add such a command to [`LEFT_OUT`].

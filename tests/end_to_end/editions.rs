@@ -176,8 +176,8 @@ fn nothing_is_prepared_from_an_edition_that_is_being_pruned() {
     fs::write(folder.path().join("items.ndjson"), "{\"id\":{\"N\":\"1\"}}\n").unwrap();
     editions.ok(&["prepare", "--from-file", "items.ndjson", "--keys", "id"]);
     editions.ok(&["publish", "1"]);
-    // The state as if two editions had been published since the head was read, and this edition
-    // were being pruned.
+    // Simulates two publications after a reader has read the head: the edition of this head is
+    // being pruned.
     store.endpoint.ok(
         "UpdateItem",
         &json!({

@@ -242,7 +242,7 @@ pub(crate) fn weir_on(store: &Endpoint) -> Command {
     command
 }
 
-/// Runs `weir` to its end.
+/// Runs `weir` to completion.
 pub(crate) fn weir(folder: &Path, arguments: &[&str]) -> Output {
     binary("weir").args(arguments).current_dir(folder).output().unwrap()
 }

@@ -389,8 +389,8 @@ fn write_units(
     consumed.writes * scale * times(pattern, command)
 }
 
-/// Returns the share of a pattern's requests to the busiest partition key of a table or an index;
-/// `None` if it is unknown.
+/// Returns the fraction of a pattern's requests that go to the busiest partition key of a table or
+/// an index; `None` if it is unknown.
 fn busiest_share(
     model: &DataModel,
     (table, index): (&Table, Option<&Index>),
@@ -452,7 +452,7 @@ struct Sizes {
     expected: f64,
     /// Whether the workload states the size.
     is_stated: bool,
-    /// The share of the example items that are in the index.
+    /// The fraction of the example items that are in the index.
     share: f64,
 }
 

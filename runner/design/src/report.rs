@@ -11,7 +11,7 @@ use crate::trial::Outcome;
 
 /// The length of the longest bar in characters.
 const BAR: f64 = 30.0;
-/// The maximum number of characters of an answer that are shown.
+/// The maximum number of characters of a response that the report shows.
 const ANSWER_CHARS_MAX: usize = 100;
 
 /// The input of a report.
@@ -153,7 +153,7 @@ fn row((pattern, outcome): (&AccessPattern, &Option<Outcome>)) -> [String; 7] {
     ]
 }
 
-/// Returns an answer on one line, truncated to [`ANSWER_CHARS_MAX`].
+/// Returns the response of an access pattern on one line, truncated to [`ANSWER_CHARS_MAX`].
 fn answer(outcome: &Outcome) -> String {
     if let Some(error) = &outcome.refusal {
         return error.clone();

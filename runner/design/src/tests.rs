@@ -137,7 +137,8 @@ fn near(found: f64, expected: f64) -> bool {
     (found - expected).abs() < 1e-6 * expected.abs().max(1.0)
 }
 
-/// Ten queries per second of 20 items of 600 bytes: 12,000 bytes are 3 units of 4 KB, eventually consistent 1.5.
+/// Ten queries per second of 20 items of 600 bytes: 12,000 bytes are 3 read units of 4 KB, or 1.5
+/// read units if eventually consistent.
 #[test]
 fn rates_and_sizes_become_units_and_prices() {
     let text = BASE.replace(
@@ -167,8 +168,8 @@ fn rates_and_sizes_become_units_and_prices() {
 
 /// Goal: with stated sizes, items that are read separately are still rounded up separately. Each
 /// case has a command, `items_per_request`, `item_bytes`, and the result of the trial: items, units
-/// of the table, units of the index. Expected are the reads per second of the table and of its
-/// local index, at ten requests per second.
+/// of the table, units of the index. The expected values are the reads per second of the table and
+/// of its local index, at ten requests per second.
 #[test]
 fn stated_sizes_keep_what_is_rounded_alone() {
     let query = |more: &str| {

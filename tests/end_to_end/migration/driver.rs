@@ -72,7 +72,7 @@ impl Migrating<'_> {
         command
     }
 
-    /// Runs a subcommand to its end, and returns its exit code and its output.
+    /// Runs a subcommand to completion, and returns its exit code and its output.
     pub(crate) fn verb(&self, arguments: &[&str]) -> (i32, String) {
         let ended = self.command(arguments).output().unwrap();
         let said = [ended.stdout, ended.stderr].concat();

@@ -220,7 +220,7 @@ fn completing_one_migration_leaves_the_other_its_marks_and_no_tombstone() {
         pets.iter().partition(|item| key_of(item).starts_with("CAT#"));
     assert!(cats.len() == 1 && cats[0]["_weir"].is_null(), "{cats:?}");
     assert!(others.len() == 2 && others.iter().all(|item| !item["_weir"].is_null()), "{others:?}");
-    // Therefore the deletion is followed.
+    // The targets of `dogs` still have marks, so the migration `dogs` also applies a deletion.
     migrating.delete_item("dogs", "d1");
     migrating.ok(&["cutover", "dogs", "--no-way-back"]);
     assert_eq!(migrating.item("pets", "DOG#d1"), Value::Null);

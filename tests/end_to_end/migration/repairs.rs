@@ -70,7 +70,7 @@ fn damaged_targets_are_found_and_repaired() {
     let said = migrating.ok(&["verify", "move"]);
     assert!(said.contains(EQUAL) && said.contains("0 repaired"), "{said}");
     assert_eq!(visible(&store, "pets"), visible(&store, "cats"));
-    // Changes of repaired items are followed.
+    // The worker applies changes of repaired items.
     migrating.put(4, 20);
     store.endpoint.ok("DeleteItem", &json!({"TableName": "cats", "Key": key("n003")}));
     migrating.ok(&["verify", "move"]);
@@ -147,8 +147,8 @@ fn a_backfill_waits_for_a_lagging_stream() {
     migrating.prepare(1_000, PLAN);
     (0..ITEMS).for_each(|number| migrating.put(number, 10));
     migrating.ok(&["start", "plan.yaml"]);
-    // Minutes pass after a change that no worker has followed yet. Then the clock is frozen, so
-    // that the recorded lag stays recent.
+    // Minutes pass after a change that no worker has applied yet. Then the clock is frozen, so that
+    // the recorded lag stays recent.
     migrating.put(0, 20);
     store.endpoint.advance_clock(MINUTES_MS);
     migrating.clock(&json!({"freeze": true}));
@@ -173,7 +173,7 @@ fn a_backfill_waits_for_a_lagging_stream() {
         behind(&migrating.status()).filter(|_| waits)
     });
     assert!(reason.ends_with(" s behind"), "{reason}");
-    // The target contains only the followed change.
+    // The target contains only the change from the stream.
     assert_eq!(migrating.status()["backfill"]["done"], 0);
     assert!(store.endpoint.scan("pets").len() <= 1);
 

@@ -34,7 +34,8 @@ fn throttling_is_named_and_slows_a_backfill_down_without_loss() {
         }
     });
     let expected = "DynamoDB throttles `pets`: ProvisionedThroughputExceededException, TableWriteProvisionedThroughputExceeded";
-    // A fast machine also reaches the limit of a partition, when the table has saved a burst again.
+    // On a fast machine, the table saves another burst, and `named` also contains the limit of a
+    // partition.
     assert!(named.contains(expected), "{named:?}");
     let counts = &migrating.status()["backfill"]["counts"];
     assert_eq!(counts["refused"], Value::Null, "{counts}");

@@ -149,7 +149,7 @@ impl Command {
             }
             Kind::Flag | Kind::ClientFlag => return Ok(()),
         };
-        // With either of these options, the AWS CLI reads only one page.
+        // With `--limit` or `--exclusive-start-key`, the AWS CLI reads only one page.
         if matches!(option, "limit" | "exclusive-start-key") {
             self.reads_all_pages = false;
         }

@@ -19,7 +19,7 @@ use crate::trial::Outcome;
 
 /// A scan answers an access pattern.
 pub const SCAN: &str = "scan";
-/// A filter discards most of what was read.
+/// A filter discards most of the items that a pattern reads.
 pub const FILTER: &str = "filter";
 /// A partition key receives more load than a partition can serve.
 pub const HOT_PARTITION: &str = "hot-partition";

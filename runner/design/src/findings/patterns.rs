@@ -168,7 +168,7 @@ impl Tried<'_> {
         }
     }
 
-    /// Reports attributes that a read needs but its index lacks. Returns true if there are any.
+    /// Reports attributes that a read requests but its index lacks. Returns true if there are any.
     fn narrow_projection(&self) -> bool {
         let table = self.command.tables().first().and_then(|name| self.context.model.table(name));
         let Some((_, table)) = table else { return false };

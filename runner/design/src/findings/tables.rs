@@ -17,7 +17,7 @@ use crate::report::{dollars, number};
 
 /// The maximum size of an item in bytes. Source: DynamoDB developer guide, "Quotas".
 const ITEM_BYTES_MAX: f64 = 409_600.0;
-/// The share of the maximum size above which an item is reported.
+/// The fraction of the maximum size above which an item is reported.
 const NEAR: f64 = 0.75;
 /// The number of distinct values below which a partition key is reported.
 const FEW: f64 = 20.0;

@@ -135,11 +135,11 @@ pub(crate) async fn serve(ceiling: Ceiling, folder: &Path) -> Result<()> {
     let accepting = tokio::spawn(accept(listener, Arc::new(answers)));
     let (ended, end) = oneshot::channel();
     spawn_thread("input", move || {
-        // Only the end of the input matters, because the parent writes nothing.
+        // The parent process writes nothing, so only the end of the input matters.
         let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0; 1]);
         let _ = ended.send(());
     })?;
-    // A failure of the input thread also counts as the end.
+    // A failure of the thread that reads standard input also ends the server.
     let _ = end.await;
     accepting.abort();
     Ok(())
@@ -257,7 +257,7 @@ fn commit_groups(mut waiting: mpsc::Receiver<Commit>, logs: &[LogThread], syncs:
         }
         syncs.fetch_add(1, Ordering::Relaxed);
         for waiter in waiters {
-            // A client that has disconnected needs no answer.
+            // The client may have disconnected, so a failure to answer is ignored.
             let _ = waiter.send(());
         }
     }

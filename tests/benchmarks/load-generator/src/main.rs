@@ -2,7 +2,7 @@
 //!
 //! The tool is for this project's developers and is not shipped. `client` and `request` send
 //! requests at low cost; `workload` defines them; `measurement` sends them in a closed loop;
-//! `ceiling` is the comparison. The tool verifies only the sum of the counter.
+//! `ceiling` provides the upper bounds. The tool verifies only the sum of the counter.
 //! `docs/development/benchmarks.md` explains the results.
 
 mod arguments;

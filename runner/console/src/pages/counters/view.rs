@@ -35,8 +35,7 @@ pub(crate) struct Counter {
     pub(crate) slots: usize,
     /// The stamp of the last stream record in the total.
     pub(crate) as_of: Option<String>,
-    /// The value of the attribute `total`, if another program has replaced the total with an invalid
-    /// value.
+    /// The value of the attribute `total`, if another program has set it to an invalid value.
     pub(crate) otherwise: Option<String>,
     /// The reason why the counter cannot be read.
     pub(crate) problem: Option<String>,
