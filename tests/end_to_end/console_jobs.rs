@@ -255,8 +255,8 @@ fn copies(up: &Up, console: &Console) {
     up.store.ok("PutItem", &json!({"TableName": "order-lines", "Item": line}));
     product("Chai & <Co>");
     // Each change of the origin restarts its job, so the page is read after the last change. A
-    // record of the copy can make the function write the values before the job visits the copy.
-    // Therefore the number of copies that the job wrote is read from the table.
+    // record of the copy can make the function write the values before the job visits the copy. The
+    // job then writes fewer copies, so the test reads the number that the job wrote from the table.
     let job = wait_for("the job", LIMIT, || {
         let job = up.store.scan("fan-out-jobs").into_iter().next()?;
         let is_last = job["values"]["M"]["productName"]["S"] == "Chai & <Co>";

@@ -215,7 +215,8 @@ fn odd_items(up: &Up, console: &Console) {
     let filter = format!("{path}?filter={}&filter_value={}", encoded(name), encoded(text));
     let page = console.page(&filter);
     assert!(page.contains("1 item returned, 3 read"), "{page}");
-    // In the columns of all items, the thousand attributes precede this attribute.
+    // The filtered page shows this attribute. Without the filter, the thousand attributes of
+    // another item precede it.
     assert!(
         page.contains("it's &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot; &amp; more"),
         "{page}"

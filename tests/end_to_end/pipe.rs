@@ -143,7 +143,8 @@ fn a_second_up_finds_the_data_and_resumes() {
     assert_eq!(totals(&up), expected("20"));
     (0..5).for_each(|slot| vote(&up, slot));
     wait_for("25 votes", LIMIT, || (totals(&up) == expected("25")).then_some(()));
-    // The process is killed without warning; the third process continues.
+    // The second process of `weir up` is killed with `kill -9`; the third process continues its
+    // work.
     (5..10).for_each(|slot| vote(&up, slot));
     let old = up.process.id();
     let functions = wait_for("a running function", LIMIT, || {
@@ -172,7 +173,7 @@ fn instances(up: &Up) -> BTreeSet<String> {
     processes.into_iter().filter(|process| is_running(process)).collect()
 }
 
-/// Returns whether a process with this number runs the function; a zombie does not.
+/// Returns whether a process with this id runs the function; returns false for a zombie.
 fn is_running(process: &str) -> bool {
     let asked = Command::new("ps").args(["-o", "stat=,comm=", "-p", process]).output().unwrap();
     let text = String::from_utf8_lossy(&asked.stdout).into_owned();

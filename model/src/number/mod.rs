@@ -137,7 +137,7 @@ impl Number {
         let digits = digit_count(self.coefficient);
         let places = usize::from(self.exponent.min(0).unsigned_abs());
         let halves = match digits.checked_sub(places) {
-            // Zeros between the point and the first digit are not significant.
+            // Zeros between the decimal point and the first significant digit do not count.
             None => digits.div_ceil(2),
             Some(whole) => whole.div_ceil(2) + places.div_ceil(2),
         };

@@ -38,7 +38,7 @@ impl FromStr for Number {
                     return Err(not_numeric());
                 }
                 // With an exponent far out of range, the number is out of range for every mantissa.
-                // DynamoDB rejects a string whose exponent does not fit into 64 bits as not
+                // If the exponent does not fit into 64 bits, DynamoDB rejects the string as not
                 // numeric.
                 let value = digits.parse::<i64>().map_err(|_| not_numeric())?;
                 let value = i32::try_from(value.clamp(-1_000_000, 1_000_000)).unwrap_or(0);

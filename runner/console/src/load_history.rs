@@ -202,7 +202,7 @@ mod tests {
     fn a_history_keeps_the_newest_samples_of_the_newest_tables() {
         let history = LoadHistory::default();
         assert_eq!(history.show("t", Sample::of(1, &[])).len(), 1);
-        // The page was reloaded immediately.
+        // A second request of the page within [`PERIOD`] adds no sample.
         assert_eq!(history.show("t", Sample::of(2, &[])).len(), 1);
         for at in 0..100 {
             history.add("t", Sample::of(at, &[]));

@@ -99,7 +99,7 @@ enum PageContent {
 }
 
 impl Form {
-    /// Returns a page in this format. Calls `html` only for HTML.
+    /// Returns a page in the format `self`. Calls `html` only for HTML.
     fn page<V: Serialize>(
         self,
         title: impl Into<String>,
@@ -118,7 +118,7 @@ impl Form {
 }
 
 impl Page {
-    /// Returns the page with this way of live updates.
+    /// Returns the page with a kind of live updates.
     fn live(self, live: Live) -> Self {
         Self { live: Some(live), ..self }
     }
@@ -207,7 +207,9 @@ pub(crate) async fn twin(
 ) -> Result<String, PageError> {
     match page(context, path, query, Form::Json).await?.content {
         PageContent::Json(json) => Ok(json),
-        PageContent::Html(_) => Err(PageError::NotFound { what: "the JSON twin".to_owned() }),
+        PageContent::Html(_) => {
+            Err(PageError::NotFound { what: "the JSON version of this page".to_owned() })
+        }
     }
 }
 

@@ -88,7 +88,7 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     (0..10).for_each(|number| migrating.put(number, 10));
     migrating.ok(&["start", "plan.yaml"]);
 
-    // This plan has another transform under the same name.
+    // A plan with the same name as the running migration, but with a different transform.
     let other = PLAN.replace("{to: pets}", "{to: pets, transform: '. + {kind: \"cat\"}'}");
     fs::write(folder.path().join("plan.yaml"), other).unwrap();
     let (code, said) = migrating.verb(&["start", "plan.yaml", "--local-workers", "1"]);
@@ -99,7 +99,7 @@ fn another_plan_than_it_was_begun_with_is_refused() {
         "{said}"
     );
 
-    // If the plan in the control table is changed by hand, no worker executes the plan.
+    // No worker executes a plan that was changed by hand in the control table.
     let entry = json!({"migration": {"S": "move"}, "entry": {"S": "PLAN"}});
     let request = json!({"TableName": "weir-migrations", "Key": entry, "ConsistentRead": true});
     let item = store.endpoint.ok("GetItem", &request)["Item"].clone();
@@ -126,7 +126,7 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     });
     assert_eq!(store.endpoint.scan("pets").len(), 0);
 
-    // With its original plan, the migration continues after `resume`.
+    // After the original plan is restored, `resume` continues the migration.
     wait_for("both segments to be set aside", LIMIT, || {
         (migrating.status()["failing"]["set_aside"] == json!(2)).then_some(())
     });

@@ -206,7 +206,7 @@ fn a_migration_that_was_begun_can_be_given_up() {
     prepare(&store.endpoint);
     fs::write(folder.path().join("plan.yaml"), PLAN).unwrap();
     let migrating = Migrating { folder: folder.path(), gateway: &gateway };
-    // No worker runs, so only these subcommands write.
+    // No worker runs, so only the subcommands below write.
     migrating.ok(&["start", "plan.yaml"]);
     migrating.dry(&["start", "plan.yaml"], 0);
     migrating.dry(&["status", "regroup"], 0);

@@ -105,8 +105,8 @@ fn addresses(up: &Up) {
         assert!(!said.contains("ServiceError") && said.len() < 600, "{arguments:?}: {said}");
     }
     assert_eq!(code(up, &["logs", "counters", "--request", "nosuch"]), 1);
-    // A folder can have only one running system, because commands could not distinguish two
-    // systems.
+    // A folder can have only one running system, because commands in the folder could not
+    // distinguish two systems.
     let template = root().join("template.yaml");
     let second = ["up", "--port", "0", "--s3-port", "0", "--directory", ".weir/other"];
     let flags = [&second[..], &["--template", template.to_str().unwrap()]].concat();
@@ -218,7 +218,7 @@ fn functions(up: &Up) {
     assert_eq!(code(up, &["invoke", "nobody"]), 1);
     let logs = text(&weir(up.folder.path(), &["logs", "counters"]));
     assert!(logs.contains("REPORT RequestId: ") && logs.contains("Init Duration: "), "{logs}");
-    // `--follow` shows records that are written after it began.
+    // `weir logs --follow` shows log lines that are written after the command started.
     let mut follow = binary("weir");
     let log = up.folder.path().join("followed.log");
     follow.args(["logs", "counters", "--follow"]).current_dir(up.folder.path());

@@ -51,16 +51,16 @@ pub(crate) struct Day {
     pub(crate) table: String,
     /// The UTC day.
     pub(crate) day: String,
-    /// The number of objects.
+    /// The number of the day's objects in the archive.
     pub(crate) parts: u64,
     pub(crate) bytes: u64,
-    /// The number of rows; `None` if it was not read.
+    /// The number of the day's rows; `None` if the page did not read it.
     pub(crate) rows: Option<u64>,
     /// The number of objects that cannot be read.
     pub(crate) damaged_parts: u64,
-    /// The time of the first delete.
+    /// The time of the day's first delete.
     pub(crate) first_deleted_at: Option<String>,
-    /// The time of the last delete.
+    /// The time of the day's last delete.
     pub(crate) last_deleted_at: Option<String>,
 }
 

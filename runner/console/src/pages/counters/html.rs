@@ -55,7 +55,7 @@ fn row(counter: &Counter) -> Vec<Markup> {
                 None => span.absent { "no total" },
             }
             @if let Some(otherwise) = &counter.otherwise {
-                " " span.bad { "another program wrote " (otherwise) }
+                " " span.bad { "another program set the total to " (otherwise) }
             }
         },
         html! { (counter.sum.as_deref().unwrap_or("–")) },
@@ -104,7 +104,7 @@ mod tests {
         for part in [
             "<span class=\"bad\">differs by 2</span>",
             "<span class=\"good\">equal</span>",
-            "another program wrote `9`",
+            "another program set the total to `9`",
             "a&lt;b&gt;",
             "<span class=\"bad\">not a counter</span>",
             "href=\"/counters?after=d%26e\"",

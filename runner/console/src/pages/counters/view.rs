@@ -35,7 +35,8 @@ pub(crate) struct Counter {
     pub(crate) slots: usize,
     /// The stamp of the last stream record in the total.
     pub(crate) as_of: Option<String>,
-    /// The value of the attribute `total`, if another program has set it to an invalid value.
+    /// The value of the attribute `total`, if another program has set it, so that it differs from
+    /// the sum of the total item's slots.
     pub(crate) otherwise: Option<String>,
     /// The reason why the counter cannot be read.
     pub(crate) problem: Option<String>,

@@ -52,7 +52,7 @@ fn json_address(view: &View, found: &Found) -> String {
 fn attributes(view: &View, found: &Found) -> Markup {
     let item = &found.item.0;
     let first = view.first.min(item.len().saturating_sub(1));
-    // The page and its frame contain the key several times.
+    // The page and its frame contain the key [`KEYS`] times.
     let keys = KEYS * href(&[], &[("key", &found.key.text())]).len();
     let mut left = ATTRIBUTES_BYTES_MAX.saturating_sub(keys);
     let built = item.iter().skip(first).map(|(name, value)| attribute(name, value));

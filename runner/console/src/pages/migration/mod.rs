@@ -40,7 +40,7 @@ pub(crate) async fn view(context: &Context, name: &str) -> Result<View, PageErro
     context.watches().ask(&migrate, name);
     let (samples, samples_problem) = match &overview.plan {
         Some(plan) => samples::read(&migrate, plan).await,
-        None => (Vec::new(), Some("the plan was not written".to_owned())),
+        None => (Vec::new(), Some("the migration has no stored plan".to_owned())),
     };
     let now = Instant::now();
     let mut view = of(name, overview);
@@ -95,7 +95,7 @@ fn of(name: &str, overview: Overview) -> View {
         },
         stream_note: text("/stream_problem").or_else(|| {
             let note =
-                "not read: the first read has not finished, or the migration follows no stream";
+                "unknown: the first read of the streams has not finished, or the migration follows no stream";
             stream.is_none().then(|| note.to_owned())
         }),
         stream,

@@ -87,7 +87,8 @@ fn hot_keys(view: &View) -> Markup {
 }
 
 fn hot_key(table: &str, kind: &str, hot: &HotKey) -> Vec<Markup> {
-    // {"year":{"N":"2013"}}: the query builder takes only the inner string of such a key.
+    // A hot key is an object such as {"year":{"N":"2013"}}; the query builder takes only the string
+    // `2013`.
     let value =
         hot.key.as_object().and_then(|key| key.values().next()?.as_object()?.values().next());
     let text = value.and_then(Value::as_str).unwrap_or_default();

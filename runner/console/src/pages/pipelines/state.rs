@@ -100,7 +100,10 @@ pub(super) fn of(mapping: &MappingStatus, failing: Option<&Failing>) -> (State, 
         );
     }
     if let Some(why) = &mapping.unavailable {
-        return (State::Blocked, format!("blocked: its stream cannot be listed: {why}"));
+        return (
+            State::Blocked,
+            format!("blocked: the shards of its stream cannot be listed: {why}"),
+        );
     }
     if !mapping.described {
         return (

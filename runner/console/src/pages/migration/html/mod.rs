@@ -33,7 +33,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
         (progress(view))
         (speed(&view.backfill))
         @if !view.problems.is_empty() {
-            h2 { "Refused and conflicting items" }
+            h2 { "Rejected and conflicting items" }
             ul { @for problem in &view.problems { li { (cell::cut(problem, None)) } } }
         }
         h2 { "Samples: before and after" }
@@ -79,7 +79,7 @@ fn safety(view: &View) -> Markup {
                 };
                 p.answer { strong class=(class) { (cutover.sentence) "." } }
                 @if cutover.reasons.len() > 1 {
-                    p { "Reasons against it:" }
+                    p { "Reasons against a cut-over:" }
                     ul { @for reason in &cutover.reasons { li { (reason) } } }
                 }
             },
