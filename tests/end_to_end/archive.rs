@@ -205,9 +205,10 @@ fn check_odd_films(rows: &[Value]) {
     assert_eq!(item["n"]["N"], "12345678901234567890.123456789");
     assert_eq!((&item["b"]["B"], &item["z"]["NULL"]), (&json!("AAEC"), &json!(true)));
     assert_eq!((&item["ns"]["NS"], &item["l"]["L"][0]["N"]), (&json!(["1", "2.5"]), &json!("0")));
-    // These columns are discovered. An attribute with values of two types has two columns.
+    // These columns are not declared but discovered in the items. An attribute with values of two
+    // types has two columns.
     assert_eq!((&all["f_bool"], &all["title_s"]), (&json!(false), &json!("other")));
-    // This value has the precision of this test's JSON parser. The item has every digit.
+    // This test's JSON parser rounds the value. The archived item has all digits.
     assert_eq!(all["n_n"].as_f64(), Some(12_345_678_901_234_567_890.123_456_789), "{all}");
     assert_eq!(all["ss_ss"], r#"["a","b"]"#);
     assert!(all.get("info_m").is_none_or(Value::is_null) && !words["info_m"].is_null());
@@ -218,7 +219,7 @@ fn check_odd_films(rows: &[Value]) {
 fn restore(up: &Up, archived: &[Value]) {
     put(up, "Film 2", &json!({"n": {"N": "-2"}}));
     let titles = ["--begins-with", "title=Film 2"];
-    // The prefix selects film 2 and the films 20 to 29.
+    // The prefix selects the films 2 and 20 to 29.
     let dry = archive(up, &[&["restore"], &titles[..], &["--dry-run"]].concat()).remove(0);
     assert_eq!((&dry["rows"], &dry["restored"]), (&json!(11), &json!(0)), "{dry}");
     let would = ["would_restore", "kept_as_they_are", "written_by_others"].map(|name| &dry[name]);
@@ -336,7 +337,7 @@ fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     let done = archive(up, &arguments).remove(0)["erased"].clone();
     let gone = erased(up, &done);
     assert_eq!(gone.len(), 2, "{done}");
-    // The store's clock was advanced, but not the function's.
+    // The test advanced the store's clock, but not the clock of the function.
     let seconds = ["erased_seconds", "store_seconds"].map(|name| done[name].as_u64().unwrap());
     assert!(seconds[1] > seconds[0] + 10, "{done}");
     let logs = weir(up.folder.path(), &["logs", "archive-maintenance"]);

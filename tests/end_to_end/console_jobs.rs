@@ -207,7 +207,7 @@ fn counters(up: &Up, console: &Console) {
         (counter["total"] == "7").then_some(counter)
     });
     assert_eq!((&counter["sum"], &counter["difference"]), (&json!("7"), &Value::Null));
-    // Another program changes the total.
+    // Simulate another program that changes the total.
     let update = json!({
         "TableName": "totals", "Key": {"counter": {"S": "poll"}},
         "UpdateExpression": "SET #t = :t", "ExpressionAttributeNames": {"#t": "total"},

@@ -78,7 +78,7 @@ fn look_up<'a>(program: &str, words: impl Iterator<Item = &'a str>) -> Result<()
             path.push(word.trim_end_matches([',', ';']).to_owned());
             match help_of(program, &path) {
                 Some(of_verb) => help = of_verb,
-                // The word is the value of the preceding flag.
+                // A word after a flag is the value of the flag.
                 None if after_flag => drop(path.pop()),
                 None => return Err(format!("there is no `{word}`")),
             }

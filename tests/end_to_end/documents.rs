@@ -29,12 +29,12 @@ const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir archive get --key", &[0, 1], ""),
     ("weir logs archive --request 6c1f0d9c", &[1], "no line of request"),
     ("weir mcp --directory /srv/", &[1], "No such file or directory"),
-    // In this test, no order is archived.
+    // In this test, no item of `orders` is archived, so the archive has no such table.
     ("weir archive erase --table orders", &[4], "has no table `orders`"),
     ("weir status --exit-code", &[0, 3], ""),
     // Examples that advance time by days let the stream trim changes before the function reads them.
     ("weir versions check --table movies", &[0, 3], ""),
-    // The folder of an export does not exist.
+    // The folder of an S3 export, which an example names, does not exist.
     ("AWSDynamoDB/", &[1], "AWSDynamoDB/"),
     // The slots into which an example of `load` has counted remain, so the exit code may be 3.
     ("weir counters fold --to 5", &[0, 3], ""),
@@ -141,7 +141,7 @@ fn as_run_here(command: &str) -> String {
     command
         // The time in a document is in the past, but the item must have existed at that time.
         .replace("2026-11-21T12:00:00Z", "$(date -u +%Y-%m-%dT%H:%M:%SZ)")
-        // A number of votes that is small enough for a test.
+        // Reduce the number of votes, so that the test is short.
         .replace("--votes 100000", "--votes 300")
         // The sources of the functions are not in this folder.
         .replace("--local-workers 4", &format!("--local-workers 4 --package {}", package.display()))

@@ -80,7 +80,7 @@ fn shards_that_rotate_while_votes_arrive_lose_none() {
     let up = Up::start(&["--duplicate-deliveries"]);
     for round in 1..=4u64 {
         (0..20).for_each(|slot| vote(&up, slot));
-        // Shards are closed after four hours, and get children.
+        // The store closes shards after four hours, and each closed shard gets children.
         up.store.advance_clock(5 * 60 * 60 * 1000);
         let rotated = usize::try_from(4 * (round + 1)).unwrap();
         wait_for("the shards to rotate", LIMIT, || (shards(&up).len() == rotated).then_some(()));
@@ -152,7 +152,8 @@ fn a_second_up_finds_the_data_and_resumes() {
     });
     up.process.kill();
     drop(up.process);
-    // The last status of the killed process reported no problem, but the command must not trust it.
+    // The status file of the killed process reports no problem, but `weir status` must not trust
+    // this file.
     let status = weir(up.folder.path(), &["status", "--exit-code"]);
     let said = String::from_utf8_lossy(&status.stderr).into_owned();
     assert_eq!(status.status.code(), Some(1), "{said}");

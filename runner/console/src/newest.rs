@@ -67,8 +67,8 @@ pub(crate) async fn newest(
     {
         return Ok(of_store(found, table, key.is_some()));
     }
-    // The request of Weir's own store failed: the store is of another kind, the table has no
-    // stream, or the store does not answer. The code below finds out which.
+    // The request that only Weir's own store supports failed: the store is a different one, the
+    // table has no stream, or the store does not answer. The code below determines the cause.
     let client = context.streams();
     let arns = client::shards::arns(client, Some(table));
     let now = client::endpoint::store_seconds(context.endpoint(), context.dynamodb());
@@ -171,7 +171,7 @@ impl Window<'_> {
         while empty < self.empty_max && left > 0 {
             let page = match stream.next_page(shard, &mut place).await {
                 Ok(Some(page)) => page,
-                // An older shard may be trimmed while it is read.
+                // The stream may trim a closed shard while it is read.
                 Ok(None) | Err(Refusal::Trimmed) => break,
                 Err(refusal) => return Err(PageError::Store(format!("{shard}: {refusal}"))),
             };

@@ -230,7 +230,7 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     migration.ok(&["verify", "leaps"]);
     migration.ok(&["cutover", "leaps"]);
     migration.ok(&["verify", "leaps"]);
-    // If the streams are read within a day, all changes have been copied back.
+    // If workers read the streams at least once a day, they copy all changes back.
     let name_of_0 = || {
         let key = json!({"TableName": "old", "Key": {"p": {"S": "item-0"}}});
         store.endpoint.ok("GetItem", &key)["Item"]["name"]["S"].clone()
@@ -246,7 +246,7 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     let gone = json!({"TableName": "new", "Key": {"pk": {"S": "OLD#item-2"}}});
     store.endpoint.ok("DeleteItem", &gone);
     migration.leap("new");
-    // A worker that begins now finds no record of the change in the streams.
+    // A worker that starts after the trim finds no record of the change in the streams.
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);
     assert!(code == 4 && said.contains("run `weir migrate verify leaps`"), "{code}: {said}");
@@ -318,11 +318,11 @@ fn documents_that_were_lost_on_the_way_back_are_made_of_their_parts() {
     ["PROFILE", "TAG#000000", "TAG#000001"].iter().for_each(|sk| delete("item-2", sk));
     delete("item-3", "PROFILE");
     migration.leap("new");
-    // A worker that begins now finds no record of the change in the streams.
+    // A worker that starts after the trim finds no record of the change in the streams.
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);
     assert!(code == 4 && said.contains("run `weir migrate verify leaps`"), "{code}: {said}");
-    // The third item left parts, which do not form a document.
+    // The parts of `item-3` without its profile do not form a document.
     let (code, said) = migration.verb(&["verify", "leaps"]);
     let found = "1 missing, 1 different, 2 extra, 0 occupied, 1 refused, 0 not_invertible";
     assert!(code == 3 && said.contains(found), "{code}: {said}");

@@ -51,7 +51,7 @@ impl Migrating<'_> {
     pub(crate) fn put(&self, number: usize, bytes: usize) {
         let item = json!({"p": {"S": format!("n{number:03}")}, "text": {"S": "x".repeat(bytes)}});
         let request = json!({"TableName": "cats", "Item": item});
-        // The table may be throttled. A second later it has more capacity.
+        // The store may throttle the table. One second later, the table has new capacity.
         while self.store.endpoint.send("PutItem", &request).status != 200 {
             self.store.endpoint.advance_clock(SECOND_MS);
         }

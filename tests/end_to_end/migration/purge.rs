@@ -102,7 +102,7 @@ fn a_tenant_is_purged_with_one_receipt() {
     run(&up, &["migrate", "wait", "studio-leaves", "--timeout", "240"]);
     run(&up, &["migrate", "verify", "studio-leaves"]);
 
-    // The state after a `complete` that was killed before it wrote the receipt.
+    // Simulate a `complete` that was killed before it wrote the receipt.
     let event =
         json!({"erase": {"table": "movies", "where": ".studio == \"A\"", "name": "studio-leaves"}});
     fs::write(up.folder.path().join("event.json"), event.to_string()).unwrap();

@@ -250,8 +250,8 @@ from:
     assert_eq!((&report["source_items"], &report["tried"]), (&json!(50), &json!(50)));
     let bytes = |name: &str| report[name].as_f64().unwrap();
     assert!(bytes("target_bytes") > 49.0 && bytes("source_bytes") > 50.0, "{report}");
-    // 25 cats and 24 dogs, each smaller than a write unit. Each target is written, and its mark is
-    // removed.
+    // The targets of 25 cats and 24 dogs take one write unit each, and the removal of each target's
+    // mark takes another one.
     assert_eq!(report["write_units"], json!(98.0));
     assert_eq!((&report["collisions_count"], &report["refused_count"]), (&json!(1), &json!(1)));
     let first = |name: &str| report[name][0].as_str().unwrap_or_default().to_owned();

@@ -158,7 +158,8 @@ impl Checked<'_> {
                     && command.tables().first() == Some(&self.table.table_name.as_str())
             })
             .collect();
-        // Without any patterns, as in an exported model, every index would be reported.
+        // A model without patterns, such as an exported model, is exempt, because every index of it
+        // would be reported as unused.
         if users.is_empty() && !is_named && !model.patterns.is_empty() {
             let price = self
                 .part(Some(index))

@@ -96,7 +96,7 @@ impl Connection {
                 _ = open => *driver = None,
             }
         }
-        // The connection has ended, so the answer has arrived or never will.
+        // The connection has ended, so the answer has already arrived, or never arrives.
         answer.await
     }
 }

@@ -147,7 +147,7 @@ impl Run<'_> {
             Ok((outcome, syncs::of_ceiling(&server.endpoint).await?))
         }
         .await;
-        // The echo has no folder.
+        // The error is ignored, because the echo server has no folder.
         let _ = std::fs::remove_dir_all(&folder);
         let (outcome, syncs) = measured?;
         self.report(ceiling.name(), Operation::Put, connections, &outcome, syncs)

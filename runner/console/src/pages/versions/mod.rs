@@ -40,8 +40,8 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         return Ok(match items {
             Ok(Ok(items)) => View { items, ..view },
             Ok(Err(problem)) => View { problem: Some(problem.to_string()), ..view },
-            // The search timed out, because the table is large or has few histories. The form finds
-            // every item by its key.
+            // The search timed out, because the table is large or has few histories. With the form,
+            // the user can still find every item by its key.
             Err(_) => view,
         });
     };
