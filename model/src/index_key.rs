@@ -156,7 +156,7 @@ pub struct StoredIndexKey<'a> {
     values: [StoredKeyValue<'a>; ATTRIBUTES_MAX],
     /// The number of values of the partition key.
     partition: usize,
-    /// The number of all values.
+    /// The number of values of the partition key and the sort key together.
     count: usize,
 }
 

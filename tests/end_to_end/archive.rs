@@ -145,7 +145,7 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
 }
 
 /// Checks that a folder takes precedence over environment variables, that DuckDB gets file names,
-/// and that the key attributes are the table's.
+/// and that the archive's key attributes equal the table's.
 fn places(up: &Up) {
     let (folder, s3) = (up.folder.path(), up.path("s3"));
     let mut list = binary("weir");

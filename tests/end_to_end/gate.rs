@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::process::{LocalStore, Process, Up, limited, wait_for};
 use crate::wire::Endpoint;
 
-/// The limit of the process's file descriptors.
+/// The maximum number of file descriptors of the process under test.
 const LIMIT: u32 = 256;
 /// The number of idle connections of a client.
 const IDLE: usize = 1_000;

@@ -20,8 +20,8 @@ impl ValueFault {
         Self { current: current.into(), older: Some(older.into()), stands_alone: true }
     }
 
-    /// Creates a fault with a single wording that does not name the location of the value: see
-    /// [`ValueFault::stands_alone`].
+    /// Creates a fault whose message did not change in mid-2026, and does not name the location of
+    /// the value: see [`ValueFault::stands_alone`].
     pub(super) fn alone(text: impl Into<String>) -> Self {
         Self { current: text.into(), older: None, stands_alone: true }
     }
@@ -46,14 +46,14 @@ impl ValueFault {
     }
 }
 
-/// Creates a fault with a single wording.
+/// Creates a fault whose message did not change in mid-2026.
 impl From<String> for ValueFault {
     fn from(text: String) -> Self {
         Self { current: text, older: None, stands_alone: false }
     }
 }
 
-/// Creates a fault with a single wording.
+/// Creates a fault whose message did not change in mid-2026.
 impl From<&str> for ValueFault {
     fn from(text: &str) -> Self {
         Self::from(text.to_owned())

@@ -109,7 +109,7 @@ pub struct Table {
     /// The capacity of a table in provisioned mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned_throughput: Option<Throughput>,
-    /// The stream.
+    /// The stream of the table; `None` if the table has no stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_specification: Option<StreamSpecification>,
     /// Other parameters, which are copied to requests and templates unchanged.

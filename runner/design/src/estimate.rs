@@ -202,7 +202,7 @@ pub fn estimate(model: &DataModel, trial: &[Option<Outcome>], prices: &Prices) -
     Estimate { tables, on_demand_dollars, provisioned_dollars }
 }
 
-/// Returns the patterns with a command and an outcome.
+/// Returns the access patterns that have a command and an outcome of the trial.
 pub(crate) fn tried<'m>(
     model: &'m DataModel,
     trial: &'m [Option<Outcome>],

@@ -43,7 +43,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A complete answer.
+/// A response that was completely received.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,

@@ -15,7 +15,7 @@ const TASKS_MAX: usize = 3;
 /// The maximum number of characters of a task's result that the page shows.
 const ANSWER_MAX: usize = 4_000;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Archive, without its frame.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Archive" }

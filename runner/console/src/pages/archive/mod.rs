@@ -50,7 +50,7 @@ enum Preview {
     Erasure(EraseForm),
 }
 
-/// Collects the data that the page shows.
+/// Collects the data of the page Archive.
 ///
 /// # Errors
 /// The query is invalid, or the object store does not answer.

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::tasks::{Task, TaskState};
 
-/// The data that the page shows.
+/// The data of the page Archive.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.
@@ -100,7 +100,7 @@ pub(crate) struct Restore {
     pub(crate) command: String,
 }
 
-/// The fields of a restore.
+/// The fields of the form of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct RestoreForm {
     pub(crate) table: String,
@@ -133,7 +133,7 @@ pub(crate) struct Erasure {
     pub(crate) command: String,
 }
 
-/// The fields of an erasure.
+/// The fields of the form of an erasure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct EraseForm {
     pub(crate) table: String,

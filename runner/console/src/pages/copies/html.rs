@@ -6,7 +6,7 @@ use super::view::{Job, Rule, View};
 use crate::parts::{cell, message, table};
 use crate::query::href;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Copies, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     let next =

@@ -6,7 +6,7 @@ use super::view::{Counter, View};
 use crate::parts::{cell, form, message, table};
 use crate::query::href;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Counters, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     let rows: Vec<Vec<Markup>> = view.counters.iter().map(row).collect();
     let next = view.next.as_deref().map(|after| href(&["counters"], &[("after", after)]));

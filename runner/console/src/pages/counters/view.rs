@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The data that the page shows.
+/// The data of the page Counters.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.

@@ -7,7 +7,7 @@ use crate::pages::stream::key;
 use crate::parts::{cell, form, message, table};
 use crate::query::href;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Filter, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     let options: Vec<(&str, &str)> =

@@ -25,7 +25,7 @@ const BUTTONS: [&str; 3] = ["pause", "resume", "throttle"];
 /// The maximum number of journal lines that the page shows. A migration has about ten.
 const LINES_MAX: usize = 50;
 
-/// Collects the data that the page shows.
+/// Collects the data of the page of a migration.
 ///
 /// # Errors
 /// The migration does not exist, or the store does not answer.

@@ -4,14 +4,14 @@ use operations::migrate::api::{CutoverSafety, EndedSwitch, PhaseStep};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The data that the page shows.
+/// The data of the page of a migration.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     /// The name of the migration.
     pub(crate) name: String,
-    /// The kind, as a plan file names it.
+    /// The kind of the migration, as a plan file names it.
     pub(crate) kind: Option<&'static str>,
     /// The source tables.
     pub(crate) sources: Vec<String>,

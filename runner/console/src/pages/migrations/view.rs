@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The data that the page shows.
+/// The data of the page Migrations.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.

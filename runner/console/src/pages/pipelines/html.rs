@@ -12,7 +12,7 @@ use crate::query::href;
 /// The maximum number of mappings on a page, which keeps it below 60 KB.
 const MAPPINGS_MAX: usize = 16;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Pipelines, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     html! {
         h1 { "Pipelines" }

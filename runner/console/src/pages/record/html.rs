@@ -21,7 +21,7 @@ const RECORD_BYTES_MAX: usize = 12 * 1024;
 /// shows the command that prints it.
 const LOG_BYTES_MAX: usize = 16 * 1024;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page of a record, without its frame.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     let back = href(&["stream", &view.sequence], &[("table", table)]);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::log;
 
-/// The data that the page shows.
+/// The data of the page of a record.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.

@@ -13,7 +13,7 @@ const REPLICAS_MAX: usize = 48;
 const HEADINGS: [&str; 9] =
     ["Arc", "Node", "Role", "Term", "Applied", "Lag", "Log", "Verified", "Note"];
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Ring, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     html! {
         h1 { "Ring" }

@@ -8,7 +8,7 @@ use crate::context::Writes;
 use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Stream, without its frame.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Stream" }

@@ -26,7 +26,7 @@ const RECORDS_MAX: usize = 100;
 /// The maximum number of tables whose streams are read if the query names no table.
 const TABLES_MAX: usize = 12;
 
-/// Collects the data that the page shows. The query may have the fields `table`, `key` and `limit`.
+/// Collects the data of the page Stream. The query may have the fields `table`, `key` and `limit`.
 ///
 /// # Errors
 /// A value of the query is invalid, or the store does not answer.

@@ -4,7 +4,7 @@ use local::explain::{REDRIVEN, Verdict};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The data that the page shows.
+/// The data of the page Stream.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.

@@ -13,7 +13,7 @@ const TABLES_MAX: usize = 100;
 /// The maximum length in bytes of a key whose rows have links. Each link contains the key.
 const LINKED_KEY_MAX: usize = 200;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Versions, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     let names: Vec<(&str, &str)> =
         view.tables.iter().take(TABLES_MAX).map(|name| (name.as_str(), name.as_str())).collect();

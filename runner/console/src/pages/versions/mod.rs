@@ -22,7 +22,7 @@ const ITEMS: usize = 10;
 /// The timeout of the search for items to offer. The search reads the table of histories.
 const ITEMS_LIMIT: Duration = Duration::from_millis(500);
 
-/// Collects the data that the page shows.
+/// Collects the data of the page Versions.
 ///
 /// # Errors
 /// The query is invalid, or the store does not answer.

@@ -18,7 +18,7 @@ const SPEED_STEP: usize = 8;
 /// have a thousand attributes.
 const SAMPLES_BYTES_MAX: usize = 20 * 1024;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page of a migration, without its frame.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Migration " (view.name) }

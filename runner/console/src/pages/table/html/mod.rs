@@ -24,7 +24,7 @@ const CODE_BYTES_MAX: usize = 14 * 1024;
 /// The maximum number of characters of a name.
 const NAME_CHARACTERS_MAX: usize = 60;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page of a table, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     let head = html! {
         h1 { "Table " (view.table.name) }
