@@ -242,7 +242,7 @@ impl<'a> Reader<'a> {
         self.offset
     }
 
-    /// Returns the bytes that were read since an offset.
+    /// Returns the bytes from the offset `begin` to the current offset.
     pub(crate) fn since(&self, begin: usize) -> &'a [u8] {
         self.bytes.get(begin..self.offset).unwrap_or_default()
     }

@@ -99,7 +99,7 @@ async def every_page(session, names, sequence):
 async def errors(session):
     """What, where, what instead."""
     for name, arguments, kind, message in [
-        ("stream", {"limit": 101}, "BadInput", "limit: `101` is not allowed; write instead: 1 to 100"),
+        ("stream", {"limit": 101}, "BadInput", "limit: `101` is not a number in the allowed range; write instead: 1 to 100"),
         ("stream", {"limit": "5"}, "BadInput", "limit: it is a string; write instead: a whole number from 1 to 100"),
         ("stream", {"tabel": "pets"}, "BadInput", "`stream` has no argument `tabel`; write instead: table, key, limit"),
         ("stream", {"table": "dogs"}, "NotFound", "a table `dogs` with a stream does not exist"),

@@ -63,7 +63,7 @@ fn values_max(bytes: usize) -> usize {
 /// values with more than 32 levels. If a value has 62 levels of JSON or more, DynamoDB treats the
 /// request differently. This maximum includes that level. `serde_json` cannot parse deeper levels.
 const REQUEST_LEVELS_MAX: usize = 127;
-/// The element of a path that matches any name.
+/// The element of a path to items that matches any name.
 pub const ANY_NAME: &str = "*";
 
 /// Parses `text` as exactly one JSON value.

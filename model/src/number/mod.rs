@@ -153,7 +153,7 @@ impl Number {
     /// Returns the exact sum.
     ///
     /// # Errors
-    /// When the sum needs more than 38 digits or is out of range.
+    /// When the sum requires more than 38 digits or is out of range.
     pub fn checked_add(self, other: Self) -> Result<Self, NumberError> {
         if self.is_zero() {
             return Ok(other);
@@ -207,7 +207,7 @@ impl Number {
     /// Returns the exact difference.
     ///
     /// # Errors
-    /// When the difference needs more than 38 digits or is out of range.
+    /// When the difference requires more than 38 digits or is out of range.
     pub fn checked_sub(self, other: Self) -> Result<Self, NumberError> {
         self.checked_add(other.negated())
     }

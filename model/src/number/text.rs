@@ -9,7 +9,7 @@ use super::{Number, NumberError, check_exponent};
 use crate::limits::NUMBER_DIGITS_MAX;
 
 /// The maximum length of a number in bytes. Longer strings are rejected without parsing. Even a
-/// number with 38 digits after leading zeros (0.000…1) needs only 170 bytes.
+/// number with 38 digits after leading zeros (0.000…1) takes only 170 bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 /// The maximum number of characters of an invalid string in an error message.
 const TEXT_SHOWN_MAX: usize = 64;

@@ -192,7 +192,7 @@ impl<'b> ChangeBody<'b> {
     }
 }
 
-/// A writer of a JSON object whose names need no escapes.
+/// A writer of a JSON object whose names contain no character that must be escaped.
 struct Object<'o> {
     out: &'o mut String,
     between: char,

@@ -203,7 +203,8 @@ impl Context {
         &self.loads
     }
 
-    /// Returns whether the `weir up` that reads the streams serves this console.
+    /// Returns whether this console is served by the `weir up` that reads the streams, not by `weir
+    /// console`.
     pub(crate) fn is_of_weir_up(&self) -> bool {
         self.place.own.is_some()
     }

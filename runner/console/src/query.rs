@@ -62,7 +62,11 @@ impl Query {
         let Some(text) = self.get(name) else { return Ok(default) };
         let number = text.parse().ok().filter(|number| (1..=max).contains(number));
         number.ok_or_else(|| {
-            PageError::bad_input(name, format!("`{text}` is not allowed"), format!("1 to {max}"))
+            PageError::bad_input(
+                name,
+                format!("`{text}` is not a number in the allowed range"),
+                format!("1 to {max}"),
+            )
         })
     }
 

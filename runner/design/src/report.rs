@@ -271,7 +271,7 @@ fn stored(owner: &str, part: &Part) -> String {
     }
     if let Some(partitions) = part.partitions {
         texts.push(format!(
-            "{}, each {} RCU and {} WCU at the peak, {} and {} unused if the load is even",
+            "{}, each with {} RCU and {} WCU at the peak, and with {} RCU and {} WCU unused, if the load is even",
             counted(number(partitions.count), "partition", "partitions"),
             number(partitions.reads_each),
             number(partitions.writes_each),

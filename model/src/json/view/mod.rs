@@ -234,7 +234,7 @@ impl<'t> ValueView<'t> {
     }
 }
 
-/// Appends a string that needs no escapes.
+/// Appends a string in which no character must be escaped.
 fn write_plain(out: &mut String, text: &str) {
     out.push('"');
     out.push_str(text);

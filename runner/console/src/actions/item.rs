@@ -25,7 +25,7 @@ use crate::table_shape::TableShape;
 /// Writes the changed attributes of an item.
 ///
 /// # Errors
-/// The JSON is invalid, another client changed the item, or the store refuses the write.
+/// The JSON is invalid, another client changed the item, or the store rejects the write.
 pub(crate) async fn save(
     context: &Context,
     table: &str,
@@ -68,7 +68,7 @@ pub(crate) async fn save(
 /// Writes a new item.
 ///
 /// # Errors
-/// The JSON is invalid, an item with the key exists, or the store refuses the write.
+/// The JSON is invalid, an item with the key exists, or the store rejects the write.
 pub(crate) async fn create(
     context: &Context,
     table: &str,
@@ -103,7 +103,7 @@ pub(crate) async fn create(
 /// Deletes an item.
 ///
 /// # Errors
-/// Another client changed the item, or the store refuses the delete.
+/// Another client changed the item, or the store rejects the delete.
 pub(crate) async fn delete(
     context: &Context,
     table: &str,

@@ -11,7 +11,7 @@ use crate::table_shape::check_name;
 /// Splits the partition that the form names, or else the largest partition.
 ///
 /// # Errors
-/// A field is invalid, or the store refuses the split.
+/// A field is invalid, or the store rejects the split.
 pub(crate) async fn split(
     context: &Context,
     table: &str,

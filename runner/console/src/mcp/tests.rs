@@ -286,7 +286,10 @@ async fn a_client_sees_only_pages_unless_writes_are_allowed() {
             assert_eq!(answer["result"]["isError"], true, "{answer}");
             answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
         };
-        assert!(text(limit).contains("`101` is not allowed; write instead: 1 to 100"));
+        assert!(
+            text(limit)
+                .contains("`101` is not a number in the allowed range; write instead: 1 to 100")
+        );
         let refused = if allow_writes { "write instead: 1h or 1d" } else { "--allow-writes" };
         assert!(text(clock).contains(refused), "{clock}");
         let message = unknown["error"]["message"].as_str().unwrap();

@@ -66,7 +66,7 @@ pub(super) enum Kind {
     Choice(&'static [&'static str]),
     /// A whole number in these bounds.
     Number(u64, u64),
-    /// A Boolean; `false` has the same effect as no argument.
+    /// A Boolean; the argument `false` has the same effect as a missing argument.
     Flag,
     /// A JSON object. A string that contains JSON is also accepted, because pages show keys as
     /// strings.

@@ -230,6 +230,9 @@ mod tests {
             std::fs::write(file, &found).unwrap();
             return;
         }
-        assert_eq!(found, text, "UPDATE=1 rewrites what is expected");
+        assert_eq!(
+            found, text,
+            "the result differs from the expected file; UPDATE=1 rewrites the file"
+        );
     }
 }

@@ -222,7 +222,7 @@ impl Checked<'_> {
             let (message, help) = match keys {
                 Some(_) => (
                     format!(
-                        "a partition key has {each:.1} GB on average; a table with a local index allows {PARTITION_GB} GB"
+                        "each partition key has {each:.1} GB of items on average, but a local index allows only {PARTITION_GB} GB"
                     ),
                     "use a global index instead, or a key with more values",
                 ),

@@ -9,8 +9,8 @@ use crate::parts::{cell, form, message, table};
 use crate::query::href;
 use crate::tasks::{Task, TaskState};
 
-/// The maximum number of tasks that the page shows. The JSON version has all tasks that the console
-/// keeps.
+/// The maximum number of tasks that the page shows. The JSON version has all tasks that are in the
+/// console's memory.
 const TASKS_MAX: usize = 3;
 /// The maximum number of characters of a task's result that the page shows.
 const ANSWER_MAX: usize = 4_000;

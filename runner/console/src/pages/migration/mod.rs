@@ -1,8 +1,8 @@
 //! One migration: its phase, its speed, whether a cut-over is safe, and the subcommands that are
 //! safe.
 //!
-//! `operations::migrate` determines all of these facts. The module `watch` reads the streams in the
-//! background.
+//! `operations::migrate` determines the phase, the speed and what is safe. The module `watch` reads
+//! the streams in the background.
 
 mod html;
 mod samples;

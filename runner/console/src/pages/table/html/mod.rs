@@ -104,7 +104,7 @@ fn form(form: &Form, table: &TableShape) -> Markup {
                 (choice("index", "index", "Table or index", &form.index, &indexes))
                 @for ((name, value), key) in partition.zip(&chosen.partition) {
                     @let kind = key.attribute_type.descriptor();
-                    (field(name, name, &format!("Partition key {} ({kind})", short(&key.name)), value, "empty: Scan"))
+                    (field(name, name, &format!("Partition key {} ({kind})", short(&key.name)), value, "leave empty for a Scan"))
                 }
                 @if let Some(key) = chosen.sort.first() {
                     @let kind = key.attribute_type.descriptor();
