@@ -387,7 +387,7 @@ mod tests {
         for value in ["0", "[]", "{}", r#"{"":0}"#, "[[]]"] {
             assert!(parse(many(value, 900).as_bytes()).is_ok(), "{value}");
             let error = parse(many(value, 100_000).as_bytes()).unwrap_err().to_string();
-            assert!(error.contains("more values than a request"), "{value}: {error}");
+            assert!(error.contains("more JSON values than a request"), "{value}: {error}");
         }
     }
 

@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_mapping_that_does_not_read_has_its_sentence() {
         for (members, expected, sentence) in [
-            (r#""described": false"#, State::Starting, "its shards are not known"),
+            (r#""described": false"#, State::Starting, "the shards of its stream are not listed"),
             (r#""described": true, "unsaved": true"#, State::Starting, "on disk"),
             (r#""ended": true, "end": "it is disabled""#, State::Ended, "ended: it is disabled"),
             (r#""unavailable": "no answer""#, State::Blocked, "cannot be listed: no answer"),

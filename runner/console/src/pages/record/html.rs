@@ -179,7 +179,7 @@ mod tests {
             "&lt;line&gt;",
             "weir logs F --request request-99",
             "lacks 3 reports",
-            "the JSON of this page has all",
+            "the JSON of this page has the complete record",
         ] {
             assert!(text.contains(part), "{part}");
         }

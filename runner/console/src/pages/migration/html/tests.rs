@@ -160,7 +160,7 @@ fn what_is_unknown_is_said() {
     };
     let page = html(&view, Writes::Refused).into_string();
     for part in [
-        "ended before it wrote the plan",
+        "ended before it stored the plan",
         "there is no table `x`",
         "never compared",
         "no cut-over or revert has ended",
