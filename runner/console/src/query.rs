@@ -88,7 +88,7 @@ fn decoded(text: &str) -> Result<String, PageError> {
 pub(crate) fn segment(text: &str) -> Result<String, PageError> {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded.map(|text| text.into_owned()).map_err(|_| {
-        PageError::bad_input("the address", "it is not UTF-8", "percent-encoded UTF-8")
+        PageError::bad_input("the address", "a path segment is not UTF-8", "percent-encoded UTF-8")
     })
 }
 
