@@ -215,7 +215,10 @@ fn counters(up: &Up, console: &Console) {
     });
     up.store.ok("UpdateItem", &update);
     let page = console.page("/counters");
-    assert!(page.contains("another program set the total to `99`") && page.contains("equal"), "{page}");
+    assert!(
+        page.contains("another program set the total to `99`") && page.contains("equal"),
+        "{page}"
+    );
 }
 
 fn versions(up: &Up, console: &Console) {
