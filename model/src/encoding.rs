@@ -16,7 +16,7 @@ use crate::number::Number;
 
 /// The first byte of every encoded item.
 const ITEM_VERSION: u8 = 2;
-/// The offset of an item's members in its stored form.
+/// The offset in bytes of an item's members in its stored form.
 pub(crate) const MEMBERS_BEGIN: usize = 1 + SIZE_BYTES;
 /// The first byte of every encoded single value.
 const VALUE_VERSION: u8 = 1;
@@ -223,7 +223,9 @@ impl<'a> Reader<'a> {
         let size = rest.ok_or_else(|| reader.error("ends too early"))?;
         reader.offset += SIZE_BYTES;
         let size = usize::try_from(u32::from_le_bytes(*size));
-        let size = size.map_err(|_| reader.error("item size too large for this machine"))?;
+        let size = size.map_err(|_| {
+            reader.error("the item size exceeds the address range of this platform")
+        })?;
         Ok((reader, size))
     }
 
@@ -231,16 +233,16 @@ impl<'a> Reader<'a> {
         if self.offset == self.bytes.len() {
             Ok(())
         } else {
-            Err(self.error("unexpected bytes at the end"))
+            Err(self.error("unexpected bytes after the encoded item or value"))
         }
     }
 
-    /// Returns the current offset.
+    /// Returns the offset of the next byte to read.
     pub(crate) fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Returns the bytes that were read since an offset.
+    /// Returns the bytes from the offset `begin` to the current offset.
     pub(crate) fn since(&self, begin: usize) -> &'a [u8] {
         self.bytes.get(begin..self.offset).unwrap_or_default()
     }
@@ -272,7 +274,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn count(&mut self) -> Result<usize, EncodingError> {
         let count = self.length()?;
         if count > self.bytes.len() - self.offset {
-            return Err(self.error("more members than bytes"));
+            return Err(self.error("the number of members exceeds the number of remaining bytes"));
         }
         Ok(count)
     }
@@ -366,7 +368,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A serde visitor that decodes a byte string in place.
+/// A serde visitor that decodes a byte string without copying it.
 pub(crate) struct Decoding<T>(pub(crate) fn(&[u8]) -> Result<T, EncodingError>);
 
 impl<T> de::Visitor<'_> for Decoding<T> {

@@ -141,7 +141,7 @@ impl IndexKeySchema {
 }
 
 impl IndexKeyValues {
-    /// Returns the token of the entry.
+    /// Returns the token of the index entry with this key: the hash of the partition key.
     #[must_use]
     pub fn token(&self) -> Token {
         Token::of_parts(&self.partition)
@@ -156,15 +156,15 @@ pub struct StoredIndexKey<'a> {
     values: [StoredKeyValue<'a>; ATTRIBUTES_MAX],
     /// The number of values of the partition key.
     partition: usize,
-    /// The number of all values.
+    /// The number of values of the partition key and the sort key together.
     count: usize,
 }
 
-/// The maximum number of attributes of a key.
+/// The maximum number of attributes of an index key, partition key and sort key together.
 const ATTRIBUTES_MAX: usize = 2 * INDEX_KEY_ATTRIBUTES_MAX;
 
 const TOO_MANY_ATTRIBUTES: EncodingError =
-    EncodingError { offset: 0, problem: "the index has too many key attributes" };
+    EncodingError { offset: 0, problem: "the index has more than 8 key attributes" };
 
 impl<'a> StoredIndexKey<'a> {
     /// Returns the values of the partition key, one for each attribute.
@@ -179,7 +179,7 @@ impl<'a> StoredIndexKey<'a> {
         self.values.get(self.partition..self.count).unwrap_or_default()
     }
 
-    /// Returns the token of the entry.
+    /// Returns the token of the index entry with this key: the hash of the partition key.
     #[must_use]
     pub fn token(&self) -> Token {
         Token::of_ordered_parts(self.partition().iter().map(|value| value.ordered))
@@ -201,7 +201,7 @@ fn is_fit(attribute: &KeyAttribute, value: &StoredKeyValue<'_>) -> bool {
     value.attribute_type == attribute.attribute_type && !value.is_empty()
 }
 
-/// Returns the size of all values of one part of a key.
+/// Returns the total size in bytes of the values of a partition key or of a sort key.
 fn bytes(values: &[KeyValue]) -> usize {
     values.iter().map(KeyValue::size).sum()
 }

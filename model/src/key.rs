@@ -101,7 +101,7 @@ pub enum KeyError {
     /// An item lacks a key attribute.
     #[error("One or more parameter values were invalid: Missing the key {0} in the item")]
     Missing(String),
-    /// An item's key attribute has another type.
+    /// An item's key attribute has a type other than the schema's.
     #[error(
         "One or more parameter values were invalid: Type mismatch for key {name} expected: {expected} actual: {actual}"
     )]
@@ -113,7 +113,7 @@ pub enum KeyError {
         /// The descriptor of the value's type.
         actual: &'static str,
     },
-    /// A `Key` parameter has other attributes or types than the schema.
+    /// A `Key` parameter has attributes or types that differ from the schema's.
     #[error("The provided key element does not match the schema")]
     SchemaMismatch,
     /// A `Key` parameter has more or fewer attributes than the schema.
@@ -410,7 +410,7 @@ impl Token {
     }
 }
 
-/// Serialises numbers in logged keys as their ordered bytes.
+/// Serialises numbers in logged keys as the bytes of [`Number::encode_ordered`].
 mod number_text {
     use serde::{Deserializer, Serializer};
 

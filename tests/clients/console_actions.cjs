@@ -192,7 +192,7 @@ async function items(browser, base, running) {
   // Another client changes the item while this page is open.
   const edited = (await page.$eval("#item", (it) => it.value)).replace('"PAID"', '"SENT"');
   await put(running, "orders", { ...(await read("A-1001")), note: "from another client" });
-  assert.match(await press(page, "/tables/orders/item/save", { item: edited }), /Changed meanwhile/);
+  assert.match(await press(page, "/tables/orders/item/save", { item: edited }), /Conflict with another change/);
   assert.deepEqual([(await read("A-1001")).state, (await read("A-1001")).note], ["PAID", "from another client"]);
   // Wrong JSON.
   await page.goto(address, { waitUntil: "load" });
@@ -202,7 +202,7 @@ async function items(browser, base, running) {
   await act(page, "/tables/orders/item/create", /created/, { item: fresh });
   assert.equal((await read("<b>new</b>")).customer, "ada");
   await page.goto(`${base}/tables/orders/item`, { waitUntil: "load" });
-  assert.match(await press(page, "/tables/orders/item/create", { item: fresh }), /Changed meanwhile/);
+  assert.match(await press(page, "/tables/orders/item/create", { item: fresh }), /Conflict with another change/);
   await page.goto(`${base}/tables/orders/item?key=${encodeURIComponent('{"id":{"S":"<b>new</b>"}}')}`, { waitUntil: "load" });
   await act(page, "/tables/orders/item/delete", /deleted/);
   assert.equal(await read("<b>new</b>"), undefined);

@@ -99,7 +99,7 @@ async def every_page(session, names, sequence):
 async def errors(session):
     """Checks that an error says what is wrong, where, and what to write instead."""
     for name, arguments, kind, message in [
-        ("stream", {"limit": 101}, "BadInput", "limit: `101` is not allowed; write instead: 1 to 100"),
+        ("stream", {"limit": 101}, "BadInput", "limit: `101` is not a number in the allowed range; write instead: 1 to 100"),
         ("stream", {"limit": "5"}, "BadInput", "limit: it is a string; write instead: a whole number from 1 to 100"),
         ("stream", {"tabel": "pets"}, "BadInput", "`stream` has no argument `tabel`; write instead: table, key, limit"),
         ("stream", {"table": "dogs"}, "NotFound", "a table `dogs` with a stream does not exist"),
@@ -148,7 +148,7 @@ async def writes(folder):
         done = await call(client, "clock_sweep")
         assert done["done"] == "0 expired items deleted", done
         wrong = await call(client, "clock_advance", fails=True, by="2h")
-        assert "by: `2h` is not supported; write instead: 1h or 1d" in wrong["message"], wrong
+        assert "by: `2h` is not a supported duration; write instead: 1h or 1d" in wrong["message"], wrong
         missing = await call(client, "redrive", fails=True, object="no/such/object")
         assert missing["message"], missing
 

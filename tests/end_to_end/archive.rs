@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// The number of films that expire, in addition to the films of the cases below.
 const FILMS: usize = 30;
 
-/// Runs a verb of `weir archive`, and returns the JSON objects that it prints, one per line.
+/// Runs a subcommand of `weir archive`, and returns the JSON objects that it prints, one per line.
 fn archive(up: &Up, arguments: &[&str]) -> Vec<Value> {
     let all = [&["archive"], arguments].concat();
     let output = weir(up.folder.path(), &all);
@@ -110,7 +110,8 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     let archived = wait_for_rows(&up, FILMS + 3);
     check_odd_films(&archived);
     places(&up);
-    // This item is archived in the same hour, but in another part.
+    // This item is archived in the same hour as the items above, but in another part of the
+    // archive.
     put(&up, "Later", &json!({"expires_at": in_seconds(&up, 60)}));
     expire_within(&up, 120, 0);
     let archived = wait_for_rows(&up, FILMS + 4);
@@ -144,7 +145,7 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
 }
 
 /// Checks that a folder takes precedence over environment variables, that DuckDB gets file names,
-/// and that the key attributes are the table's.
+/// and that the archive's key attributes equal the table's.
 fn places(up: &Up) {
     let (folder, s3) = (up.folder.path(), up.path("s3"));
     let mut list = binary("weir");
@@ -204,9 +205,10 @@ fn check_odd_films(rows: &[Value]) {
     assert_eq!(item["n"]["N"], "12345678901234567890.123456789");
     assert_eq!((&item["b"]["B"], &item["z"]["NULL"]), (&json!("AAEC"), &json!(true)));
     assert_eq!((&item["ns"]["NS"], &item["l"]["L"][0]["N"]), (&json!(["1", "2.5"]), &json!("0")));
-    // These columns are discovered. An attribute with values of two types has two columns.
+    // These columns are not declared but discovered in the items. An attribute with values of two
+    // types has two columns.
     assert_eq!((&all["f_bool"], &all["title_s"]), (&json!(false), &json!("other")));
-    // This value has the precision of this test's JSON parser. The item has every digit.
+    // This test's JSON parser rounds the value. The archived item has all digits.
     assert_eq!(all["n_n"].as_f64(), Some(12_345_678_901_234_567_890.123_456_789), "{all}");
     assert_eq!(all["ss_ss"], r#"["a","b"]"#);
     assert!(all.get("info_m").is_none_or(Value::is_null) && !words["info_m"].is_null());
@@ -217,7 +219,7 @@ fn check_odd_films(rows: &[Value]) {
 fn restore(up: &Up, archived: &[Value]) {
     put(up, "Film 2", &json!({"n": {"N": "-2"}}));
     let titles = ["--begins-with", "title=Film 2"];
-    // The prefix selects film 2 and the films 20 to 29.
+    // The prefix selects the films 2 and 20 to 29.
     let dry = archive(up, &[&["restore"], &titles[..], &["--dry-run"]].concat()).remove(0);
     assert_eq!((&dry["rows"], &dry["restored"]), (&json!(11), &json!(0)), "{dry}");
     let would = ["would_restore", "kept_as_they_are", "written_by_others"].map(|name| &dry[name]);
@@ -323,7 +325,8 @@ fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     let unsure = ["erase", "--table", "movies", "--equals", &subject];
     let dry = archive(up, &[&unsure[..], &["--dry-run"]].concat()).remove(0);
     assert_eq!((&dry["rows"], &dry["objects"]), (&json!(2), &json!(2)), "{dry}");
-    // Without a terminal for the question, the confirmation must be a flag.
+    // Without a terminal, the command cannot ask for confirmation, so the confirmation must be a
+    // flag.
     refused(up, &unsure, 4, "erases 2 rows of `movies`");
     let other = ["erase", "--table", "moviez", "--equals", &subject, "--yes"];
     refused(up, &other, 4, "has no table `moviez`; tables are movies");
@@ -334,7 +337,7 @@ fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     let done = archive(up, &arguments).remove(0)["erased"].clone();
     let gone = erased(up, &done);
     assert_eq!(gone.len(), 2, "{done}");
-    // The store's clock was advanced, but not the function's.
+    // The test advanced the store's clock, but not the clock of the function.
     let seconds = ["erased_seconds", "store_seconds"].map(|name| done[name].as_u64().unwrap());
     assert!(seconds[1] > seconds[0] + 10, "{done}");
     let logs = weir(up.folder.path(), &["logs", "archive-maintenance"]);
@@ -360,7 +363,7 @@ fn erased(up: &Up, answer: &Value) -> BTreeSet<String> {
     named
 }
 
-/// Runs a verb of `weir archive` that must fail with this exit code and message, and change
+/// Runs a subcommand of `weir archive` that must fail with this exit code and message, and change
 /// nothing.
 fn refused(up: &Up, arguments: &[&str], code: i32, words: &str) {
     let output = weir(up.folder.path(), &[&["archive"], arguments].concat());

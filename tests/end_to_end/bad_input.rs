@@ -128,7 +128,8 @@ fn a_port_in_use_and_a_folder_in_use_are_named() {
         "{said}"
     );
 
-    // The limit is reported before the build: this template's function has no sources.
+    // `weir up` reports the invalid limit before it builds functions; the build of this template
+    // would fail.
     fs::write(folder.path().join("template.yaml"), UNBUILDABLE).unwrap();
     for flag in ["--port", "--s3-port", "--invoke-port"] {
         let mut flags = vec!["up", "--port", "0", "--s3-port", "0"];

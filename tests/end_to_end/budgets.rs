@@ -111,8 +111,8 @@ fn large_bodies_on_many_connections_stay_within_the_memory() {
                 let kind = match number % 50 {
                     24 => &kinds[3],
                     49 => &kinds[4],
-                    // Each of these requests waits for three disks, so only every fifth request is
-                    // of this kind.
+                    // A request of kind 2 waits for three disks, so only every fifth request is of
+                    // kind 2.
                     place if place % 5 == 0 => &kinds[2],
                     _ => &kinds[number % 2],
                 };
@@ -185,7 +185,7 @@ fn slow_requests_hold_no_thread() {
     wait_for("threads to end", Duration::from_secs(25), || {
         (threads() <= idle + SLOW_THREADS_MAX).then_some(())
     });
-    // Other clients are served in the meantime.
+    // While the slow requests are open, other clients get answers.
     answer_others(&up.store, s3);
     drop((to_s3, to_store));
 }

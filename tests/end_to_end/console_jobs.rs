@@ -102,8 +102,8 @@ fn until_phase(console: &Console, phase: &str) {
     wait_for(phase, LIMIT, || (console.twin("/migrations/move")["phase"] == phase).then_some(()));
 }
 
-/// Returns the verbs of a page's JSON version that have a button, and the verbs that are only
-/// commands.
+/// Returns the subcommands of a page's JSON version that have a button, and the subcommands that
+/// are only commands.
 fn verbs(twin: &Value) -> (Vec<String>, Vec<String>) {
     let actions = twin["actions"].as_array().unwrap().iter();
     let (buttons, commands): (Vec<&Value>, Vec<&Value>) =
@@ -126,7 +126,7 @@ fn paused_and_resumed(console: &Console, page: &str) {
     for part in ["aria-current=\"step\"", "2 allowed", "&lt;b&gt;Tom", "started by an operator"] {
         assert!(html.contains(part), "{part}\n{html}");
     }
-    // Without the token nothing changes, and a verb without a button has no action.
+    // Without the token nothing changes, and a subcommand without a button has no action.
     assert_eq!(console.request("POST", "/migrations/move/pause", &[], "back=/").status, 403);
     assert_eq!(console.press(page, "/migrations/move/cutover", "").status, 404);
     assert_eq!(console.press(page, "/migrations/move/throttle", "rate=fast").status, 400);
@@ -207,7 +207,7 @@ fn counters(up: &Up, console: &Console) {
         (counter["total"] == "7").then_some(counter)
     });
     assert_eq!((&counter["sum"], &counter["difference"]), (&json!("7"), &Value::Null));
-    // Another program changes the total.
+    // Simulate another program that changes the total.
     let update = json!({
         "TableName": "totals", "Key": {"counter": {"S": "poll"}},
         "UpdateExpression": "SET #t = :t", "ExpressionAttributeNames": {"#t": "total"},
@@ -215,7 +215,10 @@ fn counters(up: &Up, console: &Console) {
     });
     up.store.ok("UpdateItem", &update);
     let page = console.page("/counters");
-    assert!(page.contains("another program wrote `99`") && page.contains("equal"), "{page}");
+    assert!(
+        page.contains("another program set the total to `99`") && page.contains("equal"),
+        "{page}"
+    );
 }
 
 fn versions(up: &Up, console: &Console) {
@@ -242,7 +245,7 @@ fn versions(up: &Up, console: &Console) {
     assert!(page.contains("Version 1 compared with version 3"), "{page}");
     assert!(console.page(&format!("{path}&from=9")).contains("no version 9"));
     assert_eq!(console.request("GET", &format!("{path}&from=x"), &[], "").status, 400);
-    assert!(console.page("/versions?table=movies").contains("Some items with a history"));
+    assert!(console.page("/versions?table=movies").contains("Examples of items with a history"));
 }
 
 fn copies(up: &Up, console: &Console) {
@@ -255,8 +258,8 @@ fn copies(up: &Up, console: &Console) {
     up.store.ok("PutItem", &json!({"TableName": "order-lines", "Item": line}));
     product("Chai & <Co>");
     // Each change of the origin restarts its job, so the page is read after the last change. A
-    // record of the copy can make the function write the values before the job visits the copy.
-    // Therefore the number of copies that the job wrote is read from the table.
+    // record of the copy can make the function write the values before the job visits the copy. The
+    // job then writes fewer copies, so the test reads the number that the job wrote from the table.
     let job = wait_for("the job", LIMIT, || {
         let job = up.store.scan("fan-out-jobs").into_iter().next()?;
         let is_last = job["values"]["M"]["productName"]["S"] == "Chai & <Co>";

@@ -85,7 +85,8 @@ fn the_console_shows_why_a_function_ran_or_did_not() {
     let console = Console::of(up.folder.path());
     switch_chaos(&console);
     put(&up, "good");
-    // If both records were in one batch, this record would be discarded together with the other.
+    // Wait, so that the two records are in different batches. Otherwise both would be discarded
+    // together.
     wait_for("the first record to be delivered", LIMIT, || {
         let works = mapping(&console.twin("/pipelines"), "Works");
         (works["figures"]["delivered"] == 1).then_some(())
@@ -106,7 +107,8 @@ fn the_console_shows_why_a_function_ran_or_did_not() {
     refusals(&console, &bad);
 }
 
-/// Goal: injected faults can be switched off. The rest of the test then has a certain outcome.
+/// Goal: injected faults can be switched off. The outcome of the rest of the test is then
+/// deterministic.
 fn switch_chaos(console: &Console) {
     assert!(console.page("/pipelines").contains("Chaos on"));
     let answer = console.press("/pipelines", "/chaos", "to=off");

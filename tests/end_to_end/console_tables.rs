@@ -215,7 +215,8 @@ fn odd_items(up: &Up, console: &Console) {
     let filter = format!("{path}?filter={}&filter_value={}", encoded(name), encoded(text));
     let page = console.page(&filter);
     assert!(page.contains("1 item returned, 3 read"), "{page}");
-    // In the columns of all items, the thousand attributes precede this attribute.
+    // The filtered page shows this attribute. Without the filter, the thousand attributes of
+    // another item precede it.
     assert!(
         page.contains("it's &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot; &amp; more"),
         "{page}"
@@ -335,7 +336,7 @@ fn partitions_and_ring(up: &Up, console: &Console) {
     let after = console.twin("/partitions/films");
     assert_eq!(after["partitions"].as_array().unwrap().len(), count + 1);
     assert!(console.page("/partitions").contains("/partitions/films"));
-    // The console samples the table regularly, and the map gets a line for the split.
+    // The console samples the table every 15 s, and the heat map shows a dashed line for the split.
     let split = wait_for("a sample after the split", Duration::from_secs(60), || {
         let page = console.page("/partitions/films");
         page.contains(&format!("{count} partitions became {}", count + 1)).then_some(page)

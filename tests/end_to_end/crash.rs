@@ -58,8 +58,8 @@ fn acknowledged_writes_survive_kill_9() {
                             Some(answer) if answer.status == 200 => {
                                 count.store(serial + 1, Ordering::SeqCst);
                             }
-                            // A refused or interrupted write is not acknowledged, so the writer
-                            // sends it again.
+                            // A rejected or interrupted write is not acknowledged, so the writer
+                            // retries it.
                             _ => thread::sleep(Duration::from_millis(1)),
                         }
                     }

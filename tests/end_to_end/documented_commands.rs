@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use crate::process::{binary, root};
 
-/// Returns the help of a program's verb; `None` if the program has no such verb.
+/// Returns the help of a program's verb; `None` if the program has no such subcommand.
 fn help_of(program: &str, path: &[String]) -> Option<String> {
     let output = binary(program).args(path).arg("--help").output().unwrap();
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Returns whether a help contains a verb or a flag.
+/// Returns whether a help contains a subcommand or a flag.
 fn names(help: &str, word: &str) -> bool {
     let is_end = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
     help.match_indices(word).any(|(place, _)| {
@@ -64,7 +64,7 @@ fn every_command_and_flag_that_a_document_names_is_there() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Looks up the verbs and flags of a command in the help.
+/// Looks up the subcommands and flags of a command in the help.
 fn look_up<'a>(program: &str, words: impl Iterator<Item = &'a str>) -> Result<(), String> {
     let mut path = Vec::new();
     let mut help = help_of(program, &path).ok_or("no help")?;
@@ -78,7 +78,7 @@ fn look_up<'a>(program: &str, words: impl Iterator<Item = &'a str>) -> Result<()
             path.push(word.trim_end_matches([',', ';']).to_owned());
             match help_of(program, &path) {
                 Some(of_verb) => help = of_verb,
-                // The word is the value of the preceding flag.
+                // A word after a flag is the value of the flag.
                 None if after_flag => drop(path.pop()),
                 None => return Err(format!("there is no `{word}`")),
             }

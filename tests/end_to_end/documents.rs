@@ -1,9 +1,9 @@
-//! Test that runs the commands of README.md and of every verb's help, one after the other, in a
-//! shell next to a running `weir up`. A newcomer who copies a command gets the result that the
+//! Test that runs the commands of README.md and of every subcommand's help, one after the other, in
+//! a shell next to a running `weir up`. A newcomer who copies a command gets the result that the
 //! document describes.
 //!
-//! Excluded are commands that run endlessly or for minutes: `up`, `demo` (which the checks before a
-//! change run separately) commands that follow a stream, and third-party programs.
+//! The test excludes third-party programs, and commands that run endlessly or for minutes: `up`,
+//! commands that follow a stream, and `demo`, which the checks before a change run separately.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,8 +21,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// The time-out of one command. Commands compile nothing, and the slowest take a few seconds.
 const COMMAND_LIMIT: Duration = Duration::from_secs(300);
 
-/// Examples that do not simply succeed in this test, with their allowed exit codes and expected
-/// messages.
+/// Examples that may fail in this test, with their allowed exit codes and expected messages.
 const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir streams explain 1000000000000002400005", &[1], "is in no stream"),
     ("weir streams redrive --since", &[0], "no failure object is left"),
@@ -30,17 +29,17 @@ const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir archive get --key", &[0, 1], ""),
     ("weir logs archive --request 6c1f0d9c", &[1], "no line of request"),
     ("weir mcp --directory /srv/", &[1], "No such file or directory"),
-    // In this test, no order is archived.
+    // In this test, no item of `orders` is archived, so the archive has no such table.
     ("weir archive erase --table orders", &[4], "has no table `orders`"),
     ("weir status --exit-code", &[0, 3], ""),
     // Examples that advance time by days let the stream trim changes before the function reads them.
     ("weir versions check --table movies", &[0, 3], ""),
-    // The folder of an export does not exist.
+    // The folder of an S3 export, which an example names, does not exist.
     ("AWSDynamoDB/", &[1], "AWSDynamoDB/"),
-    // Slots that an example of `load` has counted into remain.
+    // The slots into which an example of `load` has counted remain, so the exit code may be 3.
     ("weir counters fold --to 5", &[0, 3], ""),
-    // The examples of single verbs run after the migration has ended. The target contains what the
-    // migration of this test copied.
+    // The examples of single subcommands run after the migration has ended. The target contains
+    // what the migration of this test copied.
     ("weir migrate plan shop.yaml", &[0, 3], ""),
     ("weir migrate start shop.yaml --dry-run", &[0, 3, 4], ""),
     ("weir migrate start shop.yaml", &[0, 4], ""),
@@ -142,7 +141,7 @@ fn as_run_here(command: &str) -> String {
     command
         // The time in a document is in the past, but the item must have existed at that time.
         .replace("2026-11-21T12:00:00Z", "$(date -u +%Y-%m-%dT%H:%M:%SZ)")
-        // A number of votes that is small enough for a test.
+        // Reduce the number of votes, so that the test is short.
         .replace("--votes 100000", "--votes 300")
         // The sources of the functions are not in this folder.
         .replace("--local-workers 4", &format!("--local-workers 4 --package {}", package.display()))
@@ -170,7 +169,7 @@ fn archive_films(folder: &Path) {
     });
 }
 
-/// Runs a command to its end, and returns its exit code and its standard error.
+/// Runs a command to completion, and returns its exit code and its standard error.
 ///
 /// # Panics
 /// When the command does not end in time. Add such a command to [`LEFT_OUT`].
@@ -286,7 +285,7 @@ fn commands_of_blocks(text: &str) -> Vec<String> {
     commands
 }
 
-/// Returns the examples of a verb's help and of its subcommands' help.
+/// Returns the examples of a subcommand's help and of its subcommands' help.
 fn examples_of_help(path: &mut Vec<String>, found: &mut Vec<String>) {
     let output = binary("weir").args(&*path).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();

@@ -81,7 +81,7 @@ fn readers_see_one_whole_edition() {
 
     let (stop, read) = (AtomicBool::new(false), std::sync::atomic::AtomicU32::new(0));
     std::thread::scope(|scope| {
-        // The reader also ends if an assertion here fails.
+        // `Reading` stops the reader even if an assertion of this test fails.
         let _reading = Reading(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
@@ -120,15 +120,15 @@ fn turn(editions: &Editions<'_>) {
     assert_eq!(editions.code(&["publish", "1"]), 4, "it is older than the current one");
     editions.ok(&["rollback"]);
     assert_eq!(editions.price(), "1.1");
-    // The command is repeated, as after a lost answer.
+    // Repeat the command, as a client does after a lost answer.
     editions.ok(&["rollback"]);
     assert_eq!(editions.price(), "1.1");
     editions.ok(&["rollback", "--to", "2"]);
     editions.ok(&["rollback", "--to", "2"]);
     assert_eq!(editions.price(), "2.2");
 
-    // An incomplete edition can be pruned but not published. The other two editions cannot be
-    // pruned.
+    // The incomplete editions can be pruned but not published. The current and the previous edition
+    // cannot be pruned.
     for through in ["head -n 1; exit 3", "cat; echo '{\"id\":{\"N\":\"7\"}}'", "echo x"] {
         assert_eq!(editions.code(&["prepare", "--through", through]), 1, "{through}");
     }
@@ -160,7 +160,7 @@ fn a_concurrent_publication_is_not_undone() {
     let said = text(&refused.stderr);
     assert!(said.contains("prepared while edition 1 was current, and now edition 2 is"), "{said}");
     assert_eq!(editions.ok(&["dump"]), item("two"));
-    // The command is repeated, as after a lost answer.
+    // Repeat the command, as a client does after a lost answer.
     editions.ok(&["publish", "2"]);
     editions.ok(&["rollback", "--to", "3"]);
     assert_eq!(editions.ok(&["dump"]), item("three"));
@@ -176,8 +176,7 @@ fn nothing_is_prepared_from_an_edition_that_is_being_pruned() {
     fs::write(folder.path().join("items.ndjson"), "{\"id\":{\"N\":\"1\"}}\n").unwrap();
     editions.ok(&["prepare", "--from-file", "items.ndjson", "--keys", "id"]);
     editions.ok(&["publish", "1"]);
-    // The state as if two editions had been published since the head was read, and this edition
-    // were being pruned.
+    // Simulate a prune of edition 1, as after two publications since `prepare` read the head.
     store.endpoint.ok(
         "UpdateItem",
         &json!({

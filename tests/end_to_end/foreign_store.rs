@@ -55,7 +55,8 @@ fn undeployed_or_unsigned_requests_are_refused_without_effect() {
 
 #[test]
 fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
-    // An earlier `weir up` deploys the tables. The store of this test uses its data.
+    // A first `weir up` deploys the tables. Then this test starts a store on the data of the first
+    // `weir up`.
     let folder = tempfile::tempdir().unwrap();
     let mut deployed = Up::start_in(folder, &[]);
     assert!(deployed.process.interrupt());
@@ -84,11 +85,12 @@ fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
         items.iter().any(|item| item["total"]["N"] == "2").then_some(())
     });
     assert!(up.process.log().contains("the functions write to real tables"));
-    // The outcome of a record is known on this machine, but the clock of AWS cannot be advanced.
+    // On a foreign store, `weir streams explain` works, because this machine has the journal. `weir
+    // clock` fails, because the clock of AWS cannot be advanced.
     let explained = weir(up.folder.path(), &["streams", "explain", "--last"]);
     assert!(explained.status.success(), "{}", String::from_utf8_lossy(&explained.stderr));
     let said = String::from_utf8_lossy(&explained.stdout).into_owned();
-    // `weir up` is running, but this command has no keys to read the store's streams.
+    // `weir up` is running, but `weir streams explain` has no keys to read the store's streams.
     assert!(said.contains("(from the journal only: ") && said.contains("WEIR_KEYS"), "{said}");
     assert!(!said.contains("no `weir up`"), "{said}");
     for arguments in [&["streams", "explain", "--last", "--table", "votes"][..], &["streams", "ls"]]

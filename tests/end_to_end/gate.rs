@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::process::{LocalStore, Process, Up, limited, wait_for};
 use crate::wire::Endpoint;
 
-/// The limit of the process's file descriptors.
+/// The maximum number of file descriptors of the process under test.
 const LIMIT: u32 = 256;
 /// The number of idle connections of a client.
 const IDLE: usize = 1_000;
@@ -134,7 +134,7 @@ fn no_listener_takes_what_a_page_in_a_browser_sends() {
     assert!(found.is_empty(), "others can use these:\n{}", found.join("\n"));
 }
 
-/// Opens idle connections. The test's process may need more descriptors than its default limit.
+/// Raises the limit of file descriptors of the test's process, and opens idle connections.
 fn idle(address: &str, count: usize) -> Vec<TcpStream> {
     let process = std::process::id().to_string();
     let raised = Command::new("prlimit").args(["--pid", &process, "--nofile=8192:"]).status();

@@ -15,7 +15,7 @@ use crate::process::{Up, wait_for, weir};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A handler that writes an item for each record by plain HTTP, so that it needs no package.
+/// A handler that writes an item for each record by plain HTTP, so that it requires no package.
 const PYTHON: &str = r#"
 import json, os, urllib.request
 MARK = "python"

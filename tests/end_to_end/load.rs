@@ -61,7 +61,7 @@ fn bad_lines_are_put_aside_with_their_reasons() {
 
     let array = r#"[{"p":"c"}]"#;
     fs::write(folder.path().join("things.json"), array).unwrap();
-    // An array is loaded as an array, with or without the flag.
+    // `weir load` loads a JSON array correctly, with and without `--format ndjson`.
     let begin = ["load", "--endpoint", &url, "--table", "things"];
     let loaded =
         weir(folder.path(), &[&begin[..], &["--format", "ndjson", "things.json"]].concat());

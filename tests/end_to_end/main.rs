@@ -35,7 +35,7 @@ mod streams;
 mod tutorials;
 mod wire;
 
-// These tests need a running system, like the users of the documents.
+// These tests require a running system, as the readers of the documents do.
 mod documents;
 mod foreign_store;
 mod verbs;

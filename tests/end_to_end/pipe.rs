@@ -80,7 +80,7 @@ fn shards_that_rotate_while_votes_arrive_lose_none() {
     let up = Up::start(&["--duplicate-deliveries"]);
     for round in 1..=4u64 {
         (0..20).for_each(|slot| vote(&up, slot));
-        // Shards are closed after four hours, and get children.
+        // The store closes shards after four hours, and each closed shard gets children.
         up.store.advance_clock(5 * 60 * 60 * 1000);
         let rotated = usize::try_from(4 * (round + 1)).unwrap();
         wait_for("the shards to rotate", LIMIT, || (shards(&up).len() == rotated).then_some(()));
@@ -143,7 +143,8 @@ fn a_second_up_finds_the_data_and_resumes() {
     assert_eq!(totals(&up), expected("20"));
     (0..5).for_each(|slot| vote(&up, slot));
     wait_for("25 votes", LIMIT, || (totals(&up) == expected("25")).then_some(()));
-    // The process is killed without warning; the third process continues.
+    // The second process of `weir up` is killed with `kill -9`; the third process continues its
+    // work.
     (5..10).for_each(|slot| vote(&up, slot));
     let old = up.process.id();
     let functions = wait_for("a running function", LIMIT, || {
@@ -151,7 +152,8 @@ fn a_second_up_finds_the_data_and_resumes() {
     });
     up.process.kill();
     drop(up.process);
-    // The last status of the killed process reported no problem, but the command must not trust it.
+    // The status file of the killed process reports no problem, but `weir status` must not trust
+    // this file.
     let status = weir(up.folder.path(), &["status", "--exit-code"]);
     let said = String::from_utf8_lossy(&status.stderr).into_owned();
     assert_eq!(status.status.code(), Some(1), "{said}");
@@ -172,7 +174,7 @@ fn instances(up: &Up) -> BTreeSet<String> {
     processes.into_iter().filter(|process| is_running(process)).collect()
 }
 
-/// Returns whether a process with this number runs the function; a zombie does not.
+/// Returns whether a process with this id runs the function; returns false for a zombie.
 fn is_running(process: &str) -> bool {
     let asked = Command::new("ps").args(["-o", "stat=,comm=", "-p", process]).output().unwrap();
     let text = String::from_utf8_lossy(&asked.stdout).into_owned();

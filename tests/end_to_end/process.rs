@@ -18,7 +18,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Returns the folder of the binaries; builds them once.
+/// Returns the folder of the product's binaries; builds the binaries at the first call.
 fn binaries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -28,7 +28,7 @@ fn binaries() -> &'static Path {
             .output()
             .unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        // This test runs from <target>/debug/deps.
+        // The binary of this test is in `<target>/debug/deps`.
         std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned()
     })
 }
@@ -37,7 +37,7 @@ pub(crate) fn binary(name: &str) -> Command {
     Command::new(binaries().join(name))
 }
 
-/// Returns the same command with a limit of open files and connections.
+/// Returns a copy of `command` that limits the process to `descriptors` open files and connections.
 pub(crate) fn limited(command: &Command, descriptors: u32) -> Command {
     let mut limited = Command::new("prlimit");
     limited.arg(format!("--nofile={descriptors}:{descriptors}"));
@@ -207,7 +207,7 @@ impl Up {
         let running = folder.path().join(".weir/running.json");
         let _ = fs::remove_file(&running);
         let mut command = binary("weir");
-        // A test may bring its own template.
+        // A test may have written its own template into the folder.
         let own = folder.path().join("template.yaml");
         let template = if own.exists() { own } else { root().join("template.yaml") };
         command.args(["up", "--s3-port", "0", "--template"]);
@@ -242,7 +242,7 @@ pub(crate) fn weir_on(store: &Endpoint) -> Command {
     command
 }
 
-/// Runs `weir` to its end.
+/// Runs `weir` to completion.
 pub(crate) fn weir(folder: &Path, arguments: &[&str]) -> Output {
     binary("weir").args(arguments).current_dir(folder).output().unwrap()
 }

@@ -84,7 +84,8 @@ fn a_tail_shows_each_record_once_while_days_pass() {
     let mut all = Tail::start(folder.path(), &store, "all", &["--from", "trim-horizon"]);
     let mut latest = Tail::start(folder.path(), &store, "latest", &[]);
     all.wait_for("before");
-    // Iterators expire, shards rotate, the stream is trimmed after a day.
+    // In these steps, iterators expire, shards rotate, and the store trims records older than a
+    // day.
     for (round, minutes) in [20, 26 * 60, 5 * 60, 26 * 60, 16].into_iter().enumerate() {
         store.endpoint.advance_clock(minutes * MINUTE_MS);
         for number in 0..8 {

@@ -81,8 +81,8 @@ impl Endpoint {
             self.address,
             body.len()
         );
-        // The response may arrive before the store has read the entire body. Writing the rest of
-        // the body then fails.
+        // The response may arrive before the store has read the entire body. In this case, writing
+        // the rest of the body fails, and the error is ignored.
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).ok()?;

@@ -1,5 +1,5 @@
-//! A check that every direct dependency is used, and has a row with its purpose in the decision
-//! record.
+//! A check that every direct dependency is used, and has a table row with its purpose in the
+//! decision record.
 
 use std::path::Path;
 

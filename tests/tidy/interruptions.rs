@@ -1,13 +1,13 @@
-//! A check that every long-running verb reports its progress when a signal ends it.
+//! A check that every long-running subcommand reports its progress when a signal ends it.
 
 use std::collections::BTreeSet;
 
 use crate::{assert_none, read};
 
-/// The file with the list of verbs and the effect of a signal on each.
+/// The file with the list of subcommands and the effect of a signal on each.
 const VERBS: &str = "runner/client/src/interruption.rs";
 
-/// For each long-running verb, the file that updates the reported progress.
+/// For each long-running subcommand, the file that updates the reported progress.
 const REPORTED_BY: &[(&str, &str)] = &[
     ("demo", "runner/src/demo/mod.rs"),
     ("load", "runner/load/src/lanes.rs"),
@@ -34,7 +34,7 @@ const REPORTED_BY: &[(&str, &str)] = &[
     ("fan-out repair", "runner/operations/src/fan_out/repair.rs"),
 ];
 
-/// Returns the verbs that a list marks as long-running.
+/// Returns the subcommands that a list marks as long-running.
 fn long_verbs(text: &str) -> BTreeSet<String> {
     let pieces: Vec<&str> = text.split("Long(").collect();
     let before_each = pieces.iter().rev().skip(1).filter_map(|piece| {

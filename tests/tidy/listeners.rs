@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use crate::{assert_none, files, read};
 
-/// Code that opens a listener or serves HTTP. Each string is written in parts, so that this file
-/// does not match.
+/// Code that opens a listener or serves HTTP. Each string is written in parts, so that the check
+/// does not report this file.
 const MARKS: [&str; 4] = [
     concat!("TcpListener::", "bind("),
     concat!("UnixListener::", "bind("),

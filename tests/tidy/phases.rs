@@ -7,8 +7,7 @@ fn assigns(line: &str) -> bool {
     line.contains(".phase = ") || line.trim_start().starts_with("(state.phase, ")
 }
 
-/// A file that may set a phase: it simulates the next transition of another command, and writes
-/// nothing.
+/// A file that may set a phase: it simulates the next transition of a command, and writes nothing.
 const LOOKS_AHEAD: &str = "runner/operations/src/migrate/report/backfill.rs";
 
 /// Returns the lines of production code that set a phase. Tests are excluded, because they may set

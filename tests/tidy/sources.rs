@@ -116,7 +116,7 @@ fn paths_are_named_for_their_purpose() {
 
 #[test]
 fn nothing_unfinished_is_left() {
-    // Each mark is written in two parts, so that this file does not match.
+    // Each mark is written in two parts, so that the check does not report this file.
     let marks = [
         concat!("FIX", "ME"),
         concat!("TO", "DO"),

@@ -69,7 +69,7 @@ impl EncodedItem {
             .filter(|from| *from >= difference.begins_alike)
             .and_then(|from| members.get(from..));
         let (Some(beginning), Some(end)) = (beginning, end) else {
-            let problem = "the difference was computed from another item";
+            let problem = "the difference was computed from an item other than this old item";
             return Err(EncodingError { offset: self.0.len(), problem });
         };
         let length = beginning.len() + difference.between.len() + end.len();

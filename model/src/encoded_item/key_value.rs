@@ -18,7 +18,7 @@ pub struct StoredKeyValue<'a> {
 }
 
 impl StoredKeyValue<'_> {
-    /// A filler for unused positions.
+    /// A placeholder for unused positions of an array of key values.
     pub(crate) const NOTHING: Self = Self { attribute_type: KeyAttributeType::S, ordered: &[] };
 
     /// Returns whether the value is an empty string or binary, which cannot be a key.

@@ -36,7 +36,7 @@ impl EncodedItem {
         &self.0
     }
 
-    /// Returns the bytes, shared with this item.
+    /// Returns a handle to the bytes, which are shared with this item, not copied.
     #[must_use]
     pub fn to_shared(&self) -> Arc<[u8]> {
         Arc::clone(&self.0)

@@ -29,9 +29,9 @@ impl EncodedItem {
             }
         }
         reader.end()?;
-        let rest = size
-            .checked_sub(old.size())
-            .ok_or_else(|| reader.error("the item is smaller than its attributes"))?;
+        let rest = size.checked_sub(old.size()).ok_or_else(|| {
+            reader.error("the item size is less than the size of the attributes to replace")
+        })?;
         let new_size = rest + new.size();
         let mut out = Vec::with_capacity(self.0.len() + new.size() + 4 * new.len());
         begin_item(&mut out);
@@ -42,7 +42,7 @@ impl EncodedItem {
     }
 }
 
-/// Merges kept members and new members in the order of their names.
+/// Merges the unchanged members and the new members, in the order of their names.
 fn put_in_order(out: &mut Vec<u8>, kept: &[(&[u8], &[u8])], new: &Item) {
     let mut kept = kept.iter().peekable();
     for (name, value) in new {

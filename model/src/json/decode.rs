@@ -58,8 +58,8 @@ pub fn decode_attribute_value(json: &Json<'_>) -> Result<AttributeValue, DecodeE
     decode_value(json, 1)
 }
 
-/// Decodes the value of an expression placeholder by DynamoDB's older rules: such a value may have
-/// one level more than an attribute of an item.
+/// Decodes the value of an expression placeholder by DynamoDB's rules until mid-2026: the value may
+/// have one nesting level more than an attribute of an item.
 ///
 /// # Errors
 /// Returns the first problem of the value.
@@ -166,7 +166,7 @@ fn number(json: &Json<'_>) -> Result<Number, DecodeError> {
     let text = text(json)?;
     text.parse().map_err(|error: NumberError| {
         let older = error.clone().as_before(&text).to_string();
-        // DynamoDB's older message for an empty number lacks the colon at the end.
+        // Until mid-2026, DynamoDB's message for an empty number had no colon at the end.
         let older = if error == NumberError::Empty { older.trim_end_matches(": ") } else { &older };
         DecodeError::Value(ValueFault::new(error.to_string(), older))
     })
@@ -228,8 +228,8 @@ fn set<T: Ord>(
     Ok(members)
 }
 
-/// Returns the fault of a set with a duplicate member. DynamoDB's current message lists the members
-/// in sorted order up to the duplicate.
+/// Returns the fault of a set with a duplicate member. DynamoDB's message since mid-2026 lists the
+/// members in sorted order up to the duplicate.
 fn duplicates(kind: &str, ordered: &[&str], sent: &[&str]) -> ValueFault {
     let quoted = |separator: &str| {
         ordered.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(separator)

@@ -129,7 +129,7 @@ pub fn write_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Returns the position of the first character that needs an escape in a JSON string; all of these
+/// Returns the position of the first character that must be escaped in a JSON string; all of these
 /// are ASCII. Checks sixteen bytes at a time, because most strings have no such character.
 fn special_at(text: &str) -> Option<usize> {
     let is_special = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';

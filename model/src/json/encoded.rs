@@ -1,5 +1,5 @@
-//! Converts an item's stored bytes to JSON without decoding them to an item. Most reads return
-//! items as they are stored, so this is faster.
+//! Converts an item's stored bytes to JSON without decoding them to an item. This is faster, and
+//! most reads return complete items unchanged.
 
 use super::encode::{self, write_binary, write_string};
 use crate::attribute_value::AttributeType;

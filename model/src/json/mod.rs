@@ -2,7 +2,7 @@
 //!
 //! - `tree` parses any JSON. It keeps duplicate names, which other parsers lose.
 //! - `decode` decodes parts of a tree to items with DynamoDB's checks and messages. `fault`
-//!   contains the current and the older wording of these messages.
+//!   contains DynamoDB's current wording of these messages, and the wording until mid-2026.
 //! - `view` reads valid items without a tree, and `stored` encodes them for storage.
 //! - `encode` writes items as JSON, and `encoded` writes their stored form as JSON.
 //!

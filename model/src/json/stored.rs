@@ -1,5 +1,5 @@
-//! Encodes an item's JSON as stored bytes without decoding it to an item. Most puts store items
-//! unchanged, so this is faster.
+//! Encodes an item's JSON as stored bytes without decoding it to an item. This is faster, and most
+//! puts store the request's item unchanged.
 //!
 //! Like `view`, this module returns `None` for any unusual JSON, and the caller falls back to
 //! `decode`.
@@ -11,7 +11,8 @@ use crate::encoding::{Tag, begin_item, finish_item, put_bytes, put_length};
 use crate::limits::ATTRIBUTE_NAME_BYTES_MAX;
 use crate::number::Number;
 
-/// Encodes an item. Returns `None` for names that DynamoDB rejects. `buffer` is reused by several calls.
+/// Encodes an item. Returns `None` for names that DynamoDB rejects. The caller passes the same
+/// `buffer` to several calls, to save allocations.
 pub(super) fn encode_item(view: &ItemView<'_>, buffer: &mut Vec<u8>) -> Option<EncodedItem> {
     begin_item(buffer);
     let size = put_members(buffer, view, 0)?;

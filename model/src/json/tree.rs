@@ -58,12 +58,12 @@ fn values_max(bytes: usize) -> usize {
     bytes / BYTES_PER_VALUE + VALUES_BESIDE
 }
 
-/// The number of levels of a request that are kept. An attribute value begins at the seventh level
-/// at most. Each level of a value takes two levels of JSON, and DynamoDB rejects values with more
-/// than 32 levels. If a value has 62 levels of JSON or more, DynamoDB treats the request
-/// differently. This maximum includes that level. `serde_json` cannot parse deeper levels.
+/// The number of levels of a request that the parser keeps. An attribute value begins at the
+/// seventh level at most. Each level of a value takes two levels of JSON, and DynamoDB rejects
+/// values with more than 32 levels. If a value has 62 levels of JSON or more, DynamoDB treats the
+/// request differently. This maximum includes that level. `serde_json` cannot parse deeper levels.
 const REQUEST_LEVELS_MAX: usize = 127;
-/// The element of a path that matches any name.
+/// The element of a path to items that matches any name.
 pub const ANY_NAME: &str = "*";
 
 /// Parses `text` as exactly one JSON value.
@@ -72,7 +72,7 @@ pub const ANY_NAME: &str = "*";
 /// When the text is not JSON, is nested more than 128 levels deep, continues after the value, or
 /// has more values than any request of its length.
 pub fn parse(text: &[u8]) -> Result<Json<'_>, JsonError> {
-    // All levels are kept, because `serde_json` fails at level 128.
+    // No level is replaced by `null`: `serde_json` itself fails at level 128.
     parse_levels(text, usize::MAX)
 }
 
@@ -223,7 +223,9 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
         match self.left.get().checked_sub(1) {
             Some(left) => self.left.set(left),
             None => {
-                return Err(D::Error::custom("more values than a request of this length can have"));
+                return Err(D::Error::custom(
+                    "more JSON values than a request of this length can contain",
+                ));
             }
         }
         if self.levels == 0 {
@@ -300,7 +302,7 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 }
 
-/// Deserialises the name of a member.
+/// A deserializer of the name of a member.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {
@@ -385,13 +387,13 @@ mod tests {
         for value in ["0", "[]", "{}", r#"{"":0}"#, "[[]]"] {
             assert!(parse(many(value, 900).as_bytes()).is_ok(), "{value}");
             let error = parse(many(value, 100_000).as_bytes()).unwrap_err().to_string();
-            assert!(error.contains("more values than a request"), "{value}: {error}");
+            assert!(error.contains("more JSON values than a request"), "{value}: {error}");
         }
     }
 
     const PUTS: [&str; 4] = ["RequestItems", ANY_NAME, "PutRequest", "Item"];
 
-    /// Returns the same tree with items as objects.
+    /// Returns the tree with each item converted to an object.
     fn spelled_out(json: Json<'_>) -> Json<'_> {
         match json {
             Json::Array(members) => Json::Array(members.into_iter().map(spelled_out).collect()),

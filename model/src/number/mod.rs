@@ -137,7 +137,7 @@ impl Number {
         let digits = digit_count(self.coefficient);
         let places = usize::from(self.exponent.min(0).unsigned_abs());
         let halves = match digits.checked_sub(places) {
-            // Zeros between the point and the first digit are not significant.
+            // Zeros between the decimal point and the first significant digit do not count.
             None => digits.div_ceil(2),
             Some(whole) => whole.div_ceil(2) + places.div_ceil(2),
         };
@@ -153,7 +153,7 @@ impl Number {
     /// Returns the exact sum.
     ///
     /// # Errors
-    /// When the sum needs more than 38 digits or is out of range.
+    /// When the sum requires more than 38 digits or is out of range.
     pub fn checked_add(self, other: Self) -> Result<Self, NumberError> {
         if self.is_zero() {
             return Ok(other);
@@ -185,8 +185,8 @@ impl Number {
         }
     }
 
-    /// Returns whether the sum of two numbers of one sign is 1E+126 or more. DynamoDB checks the
-    /// magnitude before the precision, so the digits of the sum do not matter.
+    /// Returns whether the sum of two numbers with the same sign is 1E+126 or more. DynamoDB checks
+    /// the magnitude before the precision, so the digits of the sum do not matter.
     fn sum_overflows(&self, other: &Self) -> bool {
         let order = self.compare_magnitude(other);
         let (high, low) = if order.is_ge() { (self, other) } else { (other, self) };
@@ -207,7 +207,7 @@ impl Number {
     /// Returns the exact difference.
     ///
     /// # Errors
-    /// When the difference needs more than 38 digits or is out of range.
+    /// When the difference requires more than 38 digits or is out of range.
     pub fn checked_sub(self, other: Self) -> Result<Self, NumberError> {
         self.checked_add(other.negated())
     }

@@ -9,7 +9,7 @@ use super::{Number, NumberError, check_exponent};
 use crate::limits::NUMBER_DIGITS_MAX;
 
 /// The maximum length of a number in bytes. Longer strings are rejected without parsing. Even a
-/// number with 38 digits after leading zeros (0.000…1) needs only 170 bytes.
+/// number with 38 digits after leading zeros (0.000…1) takes only 170 bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 /// The maximum number of characters of an invalid string in an error message.
 const TEXT_SHOWN_MAX: usize = 64;
@@ -38,7 +38,7 @@ impl FromStr for Number {
                     return Err(not_numeric());
                 }
                 // With an exponent far out of range, the number is out of range for every mantissa.
-                // DynamoDB rejects a string whose exponent does not fit into 64 bits as not
+                // If the exponent does not fit into 64 bits, DynamoDB rejects the string as not
                 // numeric.
                 let value = digits.parse::<i64>().map_err(|_| not_numeric())?;
                 let value = i32::try_from(value.clamp(-1_000_000, 1_000_000)).unwrap_or(0);
@@ -63,9 +63,9 @@ impl FromStr for Number {
 }
 
 impl NumberError {
-    /// Converts DynamoDB's current error for `text` to its older error. The errors differ because
-    /// the older parser stores the exponent and the number of decimal places in 32 bits each, and
-    /// their difference wraps around.
+    /// Converts DynamoDB's current error for `text` to its error until mid-2026. The errors differ
+    /// because DynamoDB's parser until mid-2026 stored the exponent and the number of decimal
+    /// places in 32 bits each, and their difference wrapped around.
     #[must_use]
     pub fn as_before(self, text: &str) -> Self {
         if !matches!(self, Self::Overflow | Self::Underflow) {

@@ -334,7 +334,8 @@ pub fn decode_lambda_record(json: &Json<'_>) -> Result<LambdaRecord, RecordError
         .and_then(Json::as_str)
         .and_then(|text| text.parse().ok());
     let error = |reason: String| RecordError { sequence_number: sequence_number.clone(), reason };
-    let missing = |name: &str| error(format!("missing or of the wrong type: `{name}`"));
+    let missing =
+        |name: &str| error(format!("the member `{name}` is missing or has the wrong type"));
     let change = change.ok_or_else(|| missing("dynamodb"))?;
     let text = |parent: &Json<'_>, name: &str| {
         parent.get(name).and_then(Json::as_str).map(str::to_owned).ok_or_else(|| missing(name))
@@ -432,7 +433,7 @@ mod tests {
         );
         assert_eq!(half.sequence_number, Some("7".parse().unwrap()));
         assert!(half.reason.contains("`Keys`"), "{}", half.reason);
-        assert_eq!(error("{}").reason, "missing or of the wrong type: `dynamodb`");
+        assert_eq!(error("{}").reason, "the member `dynamodb` is missing or has the wrong type");
     }
 
     #[test]

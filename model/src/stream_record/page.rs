@@ -131,10 +131,12 @@ impl<'b> RecordBody<'b> {
         let begins = |raw: Option<&str>, with| raw.is_none_or(|raw| raw.starts_with(with));
         let texts = [self.event_id, self.event_name, self.event_version, self.aws_region];
         if !texts.into_iter().all(|text| begins(text, '"')) {
-            return Err(wrong("a member that must be a string has another type"));
+            return Err(wrong(
+                "`eventID`, `eventName`, `eventVersion` or `awsRegion` is not a string",
+            ));
         }
         if !change.items().into_iter().all(|(_, item)| begins(item, '{')) {
-            return Err(wrong("an item is not an object"));
+            return Err(wrong("`Keys`, `NewImage` or `OldImage` is not an object"));
         }
         Ok(PageRecord {
             sequence_number,
@@ -190,7 +192,7 @@ impl<'b> ChangeBody<'b> {
     }
 }
 
-/// A writer of a JSON object whose names need no escapes.
+/// A writer of a JSON object whose names contain no character that must be escaped.
 struct Object<'o> {
     out: &'o mut String,
     between: char,

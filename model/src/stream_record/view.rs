@@ -17,13 +17,13 @@ use crate::json::ItemView;
 /// A [`LambdaRecord`] that borrows from its JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordView<'t> {
-    /// The member of the same name in [`StreamRecord`].
+    /// See the member of the same name in [`StreamRecord`].
     pub event_id: Cow<'t, str>,
     /// The kind of the change.
     pub event_name: EventName,
     /// The type and the principal of the author of the change, if it was not a user.
     pub user_identity: Option<(Cow<'t, str>, Cow<'t, str>)>,
-    /// The member of the same name in [`StreamRecord`].
+    /// See the member of the same name in [`StreamRecord`].
     pub approximate_creation_seconds: Option<u64>,
     /// The item's key.
     pub keys: ItemView<'t>,
@@ -145,7 +145,7 @@ pub fn lambda_record_from_str(text: &str) -> Result<LambdaRecord, RecordError> {
     }
 }
 
-/// A record, as in an event.
+/// A record in the JSON form of a Lambda event.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Wire<'t> {

@@ -9,8 +9,8 @@ use tokio::sync::Semaphore;
 use crate::error::PageError;
 
 /// The maximum number of threads that blocking work uses at a time. The work waits for the object
-/// store, which may be in the same process and needs threads of the same pool. If the work used all
-/// threads of the pool, it would deadlock.
+/// store, which may be in the same process and require threads of the same pool. If the work used
+/// all threads of the pool, it would deadlock.
 const THREADS_MAX: usize = 8;
 
 static THREADS: Semaphore = Semaphore::const_new(THREADS_MAX);
@@ -27,7 +27,7 @@ where
 {
     let runtime = Handle::current();
     let failed =
-        |error: &dyn Display| PageError::Store(format!("the read did not finish: {error}"));
+        |error: &dyn Display| PageError::Store(format!("the read from the store failed: {error}"));
     let permit = THREADS.acquire().await.map_err(|error| failed(&error))?;
     let ended = tokio::task::spawn_blocking(move || {
         let _permit = permit;
@@ -45,7 +45,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: more reads than threads all end, although each read needs a second thread.
+    /// Goal: if there are more reads than threads, all reads end, although each read requires a
+    /// second thread.
     #[test]
     fn reads_leave_threads_for_what_they_wait_for() {
         let threads = THREADS_MAX + 1;

@@ -27,8 +27,8 @@ pub(crate) async fn read(context: &Context) -> Option<ClockReading> {
     tokio::time::timeout(PATIENCE, reading).await.ok().flatten()
 }
 
-/// Returns the HTML of the clock with its buttons, and the switch of fault injection. After a
-/// button, the browser returns to `address`.
+/// Returns the HTML of the clock with its buttons, and the switch of fault injection. After the
+/// user presses a button, the browser returns to `address`.
 pub(crate) fn head(context: &Context, clock: Option<ClockReading>, address: &str) -> Markup {
     let writes = context.writes();
     html! {
@@ -44,7 +44,7 @@ pub(crate) fn head(context: &Context, clock: Option<ClockReading>, address: &str
                     (form::button(writes, "/clock/sweep", address, "Delete expired", &[]))
                 },
                 None if context.is_on_aws() => span { "The clock of AWS cannot be advanced" },
-                None => span { "The store has no clock, or does not answer" },
+                None => span { "The store does not answer, or its clock cannot be advanced" },
             }
             (chaos(context, address))
         }

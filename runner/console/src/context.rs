@@ -173,8 +173,8 @@ impl Context {
         named.next().cloned().unwrap_or_else(|| CONTROL_TABLE.to_owned())
     }
 
-    /// Returns the client of the store's migrations. In a read-only console it never writes, even
-    /// where reading a status would record something.
+    /// Returns the client of the store's migrations. In a read-only console, the client is
+    /// read-only: it skips even the writes that normally accompany a read of the status.
     pub(crate) fn migrate(&self) -> Arc<Migrate> {
         let table = self.control_table();
         let mut known = self.migrate.lock();
@@ -203,7 +203,8 @@ impl Context {
         &self.loads
     }
 
-    /// Returns whether the `weir up` that reads the streams serves this console.
+    /// Returns whether this console is served by the `weir up` that reads the streams, not by `weir
+    /// console`.
     pub(crate) fn is_of_weir_up(&self) -> bool {
         self.place.own.is_some()
     }
@@ -224,7 +225,7 @@ impl Context {
         &self.notices
     }
 
-    /// Returns the token for the forms of a page, or that writes are refused.
+    /// Returns whether the forms of a page may write, with the token that they must send.
     pub(crate) fn writes(&self) -> Writes<'_> {
         match self.place.allow_writes {
             true => Writes::Allowed(&self.token),

@@ -72,7 +72,7 @@ impl PageError {
             Self::NotFound { .. } => "Not found",
             Self::BadInput { .. } => "Wrong input",
             Self::Store(_) => "No answer from the store",
-            Self::Conflict(_) => "Changed meanwhile",
+            Self::Conflict(_) => "Conflict with another change",
             Self::Refused(_) => "Refused",
         }
     }

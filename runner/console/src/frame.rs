@@ -20,7 +20,7 @@ const PAGES: &[(&str, &str)] = &[
     ("/ring", "Ring"),
 ];
 
-/// A page that is not framed yet.
+/// The content of a page, and the data of the frame around it.
 pub(crate) struct Framed<'a> {
     /// The path and query of the page's request.
     pub(crate) address: &'a str,

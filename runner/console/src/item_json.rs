@@ -1,4 +1,4 @@
-//! Serialization of an item as DynamoDB JSON, in the JSON twin of a page.
+//! Serialization of an item as DynamoDB JSON, in the JSON version of a page.
 
 use model::{Item, json};
 use serde::ser::Error as _;

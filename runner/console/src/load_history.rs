@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// The number of bands of the key space. It is a power of two, so that each band has the same
 /// number of tokens.
 pub(crate) const BANDS: usize = 32;
-/// The number of samples that are kept, which cover ten minutes.
+/// The number of samples that are stored for each table, which cover ten minutes.
 pub(crate) const SAMPLES_MAX: usize = 40;
 /// The time between two samples.
 pub(crate) const PERIOD: Duration = Duration::from_secs(15);
@@ -202,7 +202,7 @@ mod tests {
     fn a_history_keeps_the_newest_samples_of_the_newest_tables() {
         let history = LoadHistory::default();
         assert_eq!(history.show("t", Sample::of(1, &[])).len(), 1);
-        // The page was reloaded immediately.
+        // A second request of the page within [`PERIOD`] adds no sample.
         assert_eq!(history.show("t", Sample::of(2, &[])).len(), 1);
         for at in 0..100 {
             history.add("t", Sample::of(at, &[]));

@@ -25,8 +25,8 @@ const WINDOWS_S: [i64; 4] = [2, 60, 1_800, 86_400];
 /// records or 1 MB.
 const PAGES_MAX: usize = 24;
 
-/// The number of consecutive empty pages after which a shard on AWS counts as read to its end. A local store
-/// returns an empty page only at the end.
+/// The number of consecutive empty pages after which a shard on AWS counts as completely read. A
+/// local store returns an empty page only at the end.
 const EMPTY_PAGES_MAX_ON_AWS: usize = 3;
 
 /// The maximum number of shards of a stream that are read, newest first, so that at least one page
@@ -67,8 +67,8 @@ pub(crate) async fn newest(
     {
         return Ok(of_store(found, table, key.is_some()));
     }
-    // The request of Weir's own store failed: the store is of another kind, the table has no
-    // stream, or the store does not answer. The code below finds out which.
+    // The request that only Weir's own store supports failed: the store is a different one, the
+    // table has no stream, or the store does not answer. The code below determines the cause.
     let client = context.streams();
     let arns = client::shards::arns(client, Some(table));
     let now = client::endpoint::store_seconds(context.endpoint(), context.dynamodb());
@@ -89,7 +89,7 @@ pub(crate) async fn newest(
     for before in WINDOWS_S {
         let window = Window { since_s: now.saturating_sub(before), count, empty_max, key };
         let (wider, is_exhausted) = window.read(&stream).await?;
-        // A window that was not read to its end may lack the newest records, which the previous,
+        // A window that was not completely read may lack the newest records, which the previous,
         // shorter window has.
         if is_exhausted && !newest.records.is_empty() {
             newest.is_cut = true;
@@ -117,15 +117,15 @@ fn of_store(found: NewestRecords, table: &str, is_of_item: bool) -> Newest {
 struct Window<'w> {
     /// The beginning of the window, in seconds since 1970.
     since_s: i64,
-    /// The maximum number of records to keep.
+    /// The maximum number of records to return.
     count: usize,
-    /// The number of consecutive empty pages after which a shard counts as read to its end.
+    /// The number of consecutive empty pages after which a shard counts as completely read.
     empty_max: usize,
-    /// The key of the item whose records are kept; `None` for all.
+    /// The key of the item whose records are returned; `None` for the records of all items.
     key: Option<&'w Item>,
 }
 
-/// The result of reading a shard: its id, the records to keep, the number of records read, and
+/// The result of reading a shard: its id, the records to return, the number of records read, and
 /// whether reading stopped before its end.
 type OfShard<'s> = (&'s str, VecDeque<Record>, usize, bool);
 
@@ -171,7 +171,7 @@ impl Window<'_> {
         while empty < self.empty_max && left > 0 {
             let page = match stream.next_page(shard, &mut place).await {
                 Ok(Some(page)) => page,
-                // An older shard may be trimmed while it is read.
+                // The stream may trim a closed shard while it is read.
                 Ok(None) | Err(Refusal::Trimmed) => break,
                 Err(refusal) => return Err(PageError::Store(format!("{shard}: {refusal}"))),
             };

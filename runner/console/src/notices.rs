@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use locks::Mutex;
 
-/// The maximum number of results that are kept. Few are needed, because a page is usually shown
-/// right after its action.
+/// The maximum number of results that are stored. Few are necessary, because a page is usually
+/// shown right after its action.
 const KEPT: usize = 32;
 
 /// The last results of actions, each with its number.
@@ -35,7 +35,7 @@ impl Notices {
         number
     }
 
-    /// Returns a result by the number in an address; `None` if the result is no longer kept.
+    /// Returns a result by the number in an address; `None` if newer results have replaced it.
     pub(crate) fn find(&self, number: &str) -> Option<String> {
         let number: u64 = number.parse().ok()?;
         let kept = self.0.lock();

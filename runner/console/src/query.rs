@@ -11,7 +11,7 @@ use crate::error::PageError;
 const FIELDS_MAX: usize = 256;
 
 /// The characters of a path segment or a field that are encoded. The dot is encoded too: a path
-/// that ends with `.json` requests the JSON twin, but a table name may also end with `.json`.
+/// that ends with `.json` requests the JSON version, but a table name may also end with `.json`.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
 
 /// The fields of a request, in their order.
@@ -62,7 +62,11 @@ impl Query {
         let Some(text) = self.get(name) else { return Ok(default) };
         let number = text.parse().ok().filter(|number| (1..=max).contains(number));
         number.ok_or_else(|| {
-            PageError::bad_input(name, format!("`{text}` is not allowed"), format!("1 to {max}"))
+            PageError::bad_input(
+                name,
+                format!("`{text}` is not a number in the allowed range"),
+                format!("1 to {max}"),
+            )
         })
     }
 
@@ -84,7 +88,7 @@ fn decoded(text: &str) -> Result<String, PageError> {
 pub(crate) fn segment(text: &str) -> Result<String, PageError> {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded.map(|text| text.into_owned()).map_err(|_| {
-        PageError::bad_input("the address", "it is not UTF-8", "percent-encoded UTF-8")
+        PageError::bad_input("the address", "a path segment is not UTF-8", "percent-encoded UTF-8")
     })
 }
 

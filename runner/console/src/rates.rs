@@ -80,7 +80,7 @@ mod tests {
             (0, 100, None),
             (500, 600, Some(1_000.0)),
             (5_000, 5_100, Some(1_000.0)),
-            // This sample is compared with the sample at 500 ms.
+            // The sample at 6,000 ms is compared with the sample at 500 ms.
             (6_000, 600, Some(0.0)),
             (7_000, 3, None),
             (200_000, 50, None),

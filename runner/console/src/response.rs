@@ -20,7 +20,7 @@ const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resour
 pub(crate) enum Content {
     /// An HTML page.
     Html,
-    /// The JSON twin of a page.
+    /// The JSON version of a page.
     Json,
     /// Items as DynamoDB JSON lines.
     JsonLines,

@@ -1,4 +1,4 @@
-//! Routes a request to a page, its JSON twin, an action, an asset, or a stream of events.
+//! Routes a request to a page, its JSON version, an action, an asset, or a stream of events.
 //!
 //! The gate checks `Host` and `Origin` before a request gets here.
 
@@ -99,7 +99,7 @@ enum PageContent {
 }
 
 impl Form {
-    /// Returns a page in this format. Calls `html` only for HTML.
+    /// Returns a page in the format `self`. Calls `html` only for HTML.
     fn page<V: Serialize>(
         self,
         title: impl Into<String>,
@@ -118,7 +118,7 @@ impl Form {
 }
 
 impl Page {
-    /// Returns the page with this way of live updates.
+    /// Returns the page with a kind of live updates.
     fn live(self, live: Live) -> Self {
         Self { live: Some(live), ..self }
     }
@@ -196,7 +196,7 @@ async fn page(
     })
 }
 
-/// Returns the JSON twin of the page at a path, for the MCP server, which does not use HTTP.
+/// Returns the JSON version of the page at a path, for the MCP server, which does not use HTTP.
 ///
 /// # Errors
 /// The page does not exist, or it returns an error.
@@ -207,7 +207,9 @@ pub(crate) async fn twin(
 ) -> Result<String, PageError> {
     match page(context, path, query, Form::Json).await?.content {
         PageContent::Json(json) => Ok(json),
-        PageContent::Html(_) => Err(PageError::NotFound { what: "the JSON twin".to_owned() }),
+        PageContent::Html(_) => {
+            Err(PageError::NotFound { what: "the JSON version of this page".to_owned() })
+        }
     }
 }
 
@@ -321,11 +323,15 @@ impl Pages {
         let (head, body) = request.into_parts();
         let body = Limited::new(body, FORM_BYTES_MAX).collect().await.map_err(|_| {
             let what = format!("the body is incomplete or has more than {FORM_BYTES_MAX} bytes");
-            PageError::bad_input("the form", what, "fewer bytes")
+            PageError::bad_input("the form", what, "a complete body within this limit")
         })?;
         let body = body.to_bytes();
         let text = std::str::from_utf8(&body).map_err(|_| {
-            PageError::bad_input("the form", "it is not UTF-8", "fields that are percent-encoded")
+            PageError::bad_input(
+                "the form",
+                "the body is not UTF-8",
+                "fields that are percent-encoded",
+            )
         })?;
         let fields = Query::parse(text)?;
         let header = head.headers.get("x-weir-token").and_then(|token| token.to_str().ok());

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::apart::apart;
 use crate::error::PageError;
 
-/// The maximum number of results that are kept.
+/// The maximum number of results that are stored.
 const KEPT_MAX: usize = 16;
 /// The maximum number of concurrent tasks. Each task reads objects of the archive into memory.
 const RUNNING_MAX: usize = 2;

@@ -1,7 +1,7 @@
 //! The secret token of a console. Every request that changes something must contain it.
 //!
-//! Pages contain the token, so a web page of another origin, which cannot read them, cannot send
-//! it.
+//! The console's pages contain the token. A web page of another origin cannot read these pages, so
+//! it cannot send the token.
 
 use std::fmt;
 

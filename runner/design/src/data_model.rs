@@ -109,7 +109,7 @@ pub struct Table {
     /// The capacity of a table in provisioned mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned_throughput: Option<Throughput>,
-    /// The stream.
+    /// The stream of the table; `None` if the table has no stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_specification: Option<StreamSpecification>,
     /// Other parameters, which are copied to requests and templates unchanged.
@@ -316,7 +316,7 @@ pub struct AccessPattern {
     pub peak: Option<f64>,
     /// The number of items that a request reads or writes in production.
     pub items: Option<f64>,
-    /// The share of the requests to the busiest partition key, from 0 to 1.
+    /// The fraction of the requests that go to the busiest partition key, from 0 to 1.
     pub busiest_share: Option<f64>,
     /// The names of accepted findings, which are not reported.
     pub accept: Vec<String>,
@@ -363,7 +363,7 @@ pub struct TableWorkload {
 #[serde(default)]
 pub struct IndexWorkload {
     /// The number of entries. If `None`, it is the number of the table's items, multiplied by the
-    /// share of example items in the index.
+    /// fraction of example items that are in the index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<u64>,
     /// The number of distinct values of the partition key.

@@ -202,7 +202,7 @@ pub fn estimate(model: &DataModel, trial: &[Option<Outcome>], prices: &Prices) -
     Estimate { tables, on_demand_dollars, provisioned_dollars }
 }
 
-/// Returns the patterns with a command and an outcome.
+/// Returns the access patterns that have a command and an outcome of the trial.
 pub(crate) fn tried<'m>(
     model: &'m DataModel,
     trial: &'m [Option<Outcome>],
@@ -389,8 +389,8 @@ fn write_units(
     consumed.writes * scale * times(pattern, command)
 }
 
-/// Returns the share of a pattern's requests to the busiest partition key of a table or an index;
-/// `None` if it is unknown.
+/// Returns the fraction of a pattern's requests that go to the busiest partition key of a table or
+/// an index; `None` if it is unknown.
 fn busiest_share(
     model: &DataModel,
     (table, index): (&Table, Option<&Index>),
@@ -452,7 +452,7 @@ struct Sizes {
     expected: f64,
     /// Whether the workload states the size.
     is_stated: bool,
-    /// The share of the example items that are in the index.
+    /// The fraction of the example items that are in the index.
     share: f64,
 }
 

@@ -54,7 +54,7 @@ struct Storage {
 pub enum PricesError {
     /// The text is not JSON with the members of [`Prices`].
     #[error(
-        "not a list of prices: {0}; write all members of this list with your prices: {example}",
+        "invalid file of prices: {0}; write your prices with all members of this example: {example}",
         example = example()
     )]
     Malformed(#[from] serde_json::Error),
@@ -153,7 +153,7 @@ mod tests {
         let prices = Prices::own().unwrap();
         assert!(near(prices.on_demand(1e6, 0.0), 0.625));
         assert!(near(prices.on_demand(0.0, 2e6), 0.25));
-        // 3,600 requests need one provisioned unit for an hour.
+        // 3,600 requests in an hour require one provisioned unit.
         assert!(near(prices.provisioned(3600.0, 0.0), 0.00065));
         assert!(near(prices.provisioned(0.0, 7200.0), 0.00026));
         let day = prices.of.split('-').map(|part| part.parse::<u32>().unwrap());

@@ -67,8 +67,8 @@ pub(crate) fn read_units(command: &Command, extent: Extent, item_bytes: f64) -> 
     // A page of 1 MB is a whole number of units. Each smaller page is rounded up.
     let pages = if limit.is_some() { (items / page).floor() } else { 0.0 };
     let rest = items - pages * page;
-    // After a full page, the AWS CLI requests another page, which may be empty, except if it
-    // already has enough items.
+    // After a full page, the AWS CLI requests the next page, which may be empty. It stops only if
+    // it already has the number of items of `--max-items`.
     let is_enough = !command.reads_all_pages
         || command.items_max.is_some_and(|most| !is_filtered && items >= float(most));
     let is_last_full = rest <= 0.0 && pages > 0.0 && is_enough;

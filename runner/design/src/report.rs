@@ -11,7 +11,7 @@ use crate::trial::Outcome;
 
 /// The length of the longest bar in characters.
 const BAR: f64 = 30.0;
-/// The maximum number of characters of an answer that are shown.
+/// The maximum number of characters of a response that the report shows.
 const ANSWER_CHARS_MAX: usize = 100;
 
 /// The input of a report.
@@ -153,7 +153,7 @@ fn row((pattern, outcome): (&AccessPattern, &Option<Outcome>)) -> [String; 7] {
     ]
 }
 
-/// Returns an answer on one line, truncated to [`ANSWER_CHARS_MAX`].
+/// Returns the response of an access pattern on one line, truncated to [`ANSWER_CHARS_MAX`].
 fn answer(outcome: &Outcome) -> String {
     if let Some(error) = &outcome.refusal {
         return error.clone();
@@ -226,7 +226,10 @@ fn table_text(table: &TableEstimate) -> String {
     }
     let amplification =
         table.write_amplification.filter(|times| *times > 1.0).map_or(String::new(), |times| {
-            format!(", write amplification {}: write units with indexes ÷ without", number(times))
+            format!(
+                ", write amplification {}: write units with indexes ÷ write units without indexes",
+                number(times)
+            )
         });
     let class = match table.is_priced_as_standard {
         true => ", priced as Standard although it is Standard-IA",
@@ -268,7 +271,7 @@ fn stored(owner: &str, part: &Part) -> String {
     }
     if let Some(partitions) = part.partitions {
         texts.push(format!(
-            "{}, each {} RCU and {} WCU at the peak, {} and {} unused if the load is even",
+            "{}, each with {} RCU and {} WCU at the peak, and with {} RCU and {} WCU unused, if the load is even",
             counted(number(partitions.count), "partition", "partitions"),
             number(partitions.reads_each),
             number(partitions.writes_each),

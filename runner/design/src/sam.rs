@@ -1,7 +1,7 @@
 //! Generation of a SAM template with the tables of a model.
 //!
 //! Tables become resources of type `AWS::DynamoDB::Table`, whose properties have the names of
-//! `CreateTable`. Values are written as JSON, which is also valid YAML, so they need no YAML
+//! `CreateTable`. Values are written as JSON, which is also valid YAML, so they require no YAML
 //! quoting.
 
 use std::collections::BTreeSet;

@@ -93,7 +93,7 @@ fn nested(levels: usize) -> String {
 #[test]
 fn an_item_may_be_nested_as_deeply_as_dynamodb_allows() {
     let with = |levels: usize| read("base.yaml", &BASE.replace("{SS: [a, b]}", &nested(levels)));
-    // The string within the lists counts as a level.
+    // The string within the lists counts as a level of nesting.
     assert_eq!(with(31).unwrap().items["orders"].len(), 1);
     let message = with(32).unwrap_err().to_string();
     assert!(message.contains("invalid value: Nesting Levels have exceeded"), "{message}");
@@ -137,7 +137,8 @@ fn near(found: f64, expected: f64) -> bool {
     (found - expected).abs() < 1e-6 * expected.abs().max(1.0)
 }
 
-/// Ten queries per second of 20 items of 600 bytes: 12,000 bytes are 3 units of 4 KB, eventually consistent 1.5.
+/// Ten queries per second of 20 items of 600 bytes: 12,000 bytes are 3 read units of 4 KB, or 1.5
+/// read units if eventually consistent.
 #[test]
 fn rates_and_sizes_become_units_and_prices() {
     let text = BASE.replace(
@@ -167,8 +168,8 @@ fn rates_and_sizes_become_units_and_prices() {
 
 /// Goal: with stated sizes, items that are read separately are still rounded up separately. Each
 /// case has a command, `items_per_request`, `item_bytes`, and the result of the trial: items, units
-/// of the table, units of the index. Expected are the reads per second of the table and of its
-/// local index, at ten requests per second.
+/// of the table, units of the index. The expected values are the reads per second of the table and
+/// of its local index, at ten requests per second.
 #[test]
 fn stated_sizes_keep_what_is_rounded_alone() {
     let query = |more: &str| {
@@ -184,7 +185,7 @@ fn stated_sizes_keep_what_is_rounded_alone() {
         (batch.clone(), Some(2), None, (2, 1.0, 0.0), (10.0, 0.0)),
         (batch.clone(), Some(2), Some(600), (2, 1.0, 0.0), (10.0, 0.0)),
         (batch, Some(4), None, (2, 1.0, 0.0), (20.0, 0.0)),
-        // Items of which the index lacks attributes are read separately from the table.
+        // The index lacks attributes, so DynamoDB also reads each item separately from the table.
         (query("--index-name by-kind"), None, None, (4, 2.0, 0.5), (20.0, 5.0)),
         (query("--index-name by-kind"), None, Some(600), (4, 2.0, 0.5), (20.0, 5.0)),
         (query("--index-name by-kind"), Some(8), Some(5_000), (4, 2.0, 0.5), (80.0, 5.0)),

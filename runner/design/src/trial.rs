@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use crate::command::{Command, Operation};
 use crate::data_model::{DataModel, Place, item_json};
 
-/// The maximum number of pages of one access pattern. Only a tiny page size needs many pages,
-/// because the file has at most 1 MB of example items.
+/// The maximum number of pages of one access pattern. The file has at most 1 MB of example items,
+/// so only a tiny page size leads to many pages.
 const PAGES_MAX: usize = 1_000;
 
 /// A request to the store: an operation of the API and its parameters.

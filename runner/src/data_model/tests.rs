@@ -81,7 +81,7 @@ async fn what_the_store_refuses_has_its_place() {
     let store = ScratchStore::open().await.unwrap();
     let refused = prepare(&store, &file).await.unwrap().to_string();
     assert!(refused.contains("--> refused.yaml:5:"), "{refused}");
-    assert!(refused.contains("the store refuses PutItem: "), "{refused}");
+    assert!(refused.contains("the local store rejects PutItem: "), "{refused}");
 }
 
 /// Returns tables whose attribute definitions are sorted by name, because their order has no

@@ -52,7 +52,7 @@ struct Migration<'s> {
 }
 
 impl Migration<'_> {
-    /// Runs a verb to its end, and returns its exit code and its output.
+    /// Runs a subcommand to completion, and returns its exit code and its output.
     fn verb(&self, arguments: &[&str]) -> (i32, String) {
         let mut command = binary("weir");
         command.args(["migrate", "--endpoint", &self.url]).args(arguments);
@@ -180,7 +180,8 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
     migration.leap("old");
     let (code, said) = migration.verb(&["cutover", "leaps", "--no-way-back"]);
     assert!(code == 4 && said.contains("`weir migrate verify leaps` again"), "{code}: {said}");
-    // The earlier records are trimmed and the iterators have expired, but new writes are followed.
+    // The earlier records are trimmed and the iterators have expired, but the worker applies new
+    // writes.
     (0..8).for_each(|number| migration.put(&format!("after-{number}")));
     (0..8).for_each(|number| migration.wait_for(&format!("after-{number}")));
     migration.ok(&["verify", "leaps"]);
@@ -192,8 +193,8 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
     wait_for("the worker to end with its migration", LIMIT, || worker.has_ended().then_some(()));
 }
 
-/// Case: the sources are not followed for longer than their streams keep records. A worker detects
-/// the gap in each shard that it had read earlier.
+/// Case: no worker reads the sources' streams for longer than the streams retain records. A worker
+/// detects the gap in each shard that it had read earlier.
 #[test]
 fn a_worker_that_comes_too_late_ends_and_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
@@ -217,7 +218,7 @@ fn a_worker_that_comes_too_late_ends_and_says_what_to_do() {
     assert!(said.contains("run `weir migrate abort leaps`, then start a new migration"), "{said}");
 }
 
-/// Case: the targets are not followed for longer than their streams keep records.
+/// Case: no worker reads the targets' streams for longer than the streams retain records.
 #[test]
 fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -229,7 +230,7 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     migration.ok(&["verify", "leaps"]);
     migration.ok(&["cutover", "leaps"]);
     migration.ok(&["verify", "leaps"]);
-    // If the streams are read within a day, all changes have been copied back.
+    // If workers read the streams at least once a day, they copy all changes back.
     let name_of_0 = || {
         let key = json!({"TableName": "old", "Key": {"p": {"S": "item-0"}}});
         store.endpoint.ok("GetItem", &key)["Item"]["name"]["S"].clone()
@@ -245,7 +246,7 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     let gone = json!({"TableName": "new", "Key": {"pk": {"S": "OLD#item-2"}}});
     store.endpoint.ok("DeleteItem", &gone);
     migration.leap("new");
-    // A worker that begins now finds no record of the change in the streams.
+    // A worker that starts after the trim finds no record of the change in the streams.
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);
     assert!(code == 4 && said.contains("run `weir migrate verify leaps`"), "{code}: {said}");
@@ -276,7 +277,8 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     wait_for("the worker to end with its migration", LIMIT, || worker.has_ended().then_some(()));
 }
 
-/// Case: the parts of documents are not followed for longer than their stream keeps records.
+/// Case: no worker reads the stream of the documents' parts for longer than the stream retains
+/// records.
 #[test]
 fn documents_that_were_lost_on_the_way_back_are_made_of_their_parts() {
     let folder = tempfile::tempdir().unwrap();
@@ -316,11 +318,11 @@ fn documents_that_were_lost_on_the_way_back_are_made_of_their_parts() {
     ["PROFILE", "TAG#000000", "TAG#000001"].iter().for_each(|sk| delete("item-2", sk));
     delete("item-3", "PROFILE");
     migration.leap("new");
-    // A worker that begins now finds no record of the change in the streams.
+    // A worker that starts after the trim finds no record of the change in the streams.
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);
     assert!(code == 4 && said.contains("run `weir migrate verify leaps`"), "{code}: {said}");
-    // The third item left parts, which do not form a document.
+    // The parts of `item-3` without its profile do not form a document.
     let (code, said) = migration.verb(&["verify", "leaps"]);
     let found = "1 missing, 1 different, 2 extra, 0 occupied, 1 refused, 0 not_invertible";
     assert!(code == 3 && said.contains(found), "{code}: {said}");

@@ -140,7 +140,7 @@ fn whole(plan: &str, sources: &[Index], targets: &[Index], changes_items: bool) 
             assert!(!worker.has_ended(), "{}", worker.log());
             let said = migrate(folder.path(), &store.endpoint, &status).output().unwrap().stdout;
             let status: Value = serde_json::from_slice(&said).unwrap_or_default();
-            // Touched items were also delivered through the stream.
+            // Wait until the stream has also delivered the touched items.
             (status["phase"] == "tailing" && status["stream"]["converged_percent"] == 100)
                 .then_some(())
         });
@@ -166,7 +166,7 @@ fn whole(plan: &str, sources: &[Index], targets: &[Index], changes_items: bool) 
 }
 
 fn near(what: &str, planned: f64, charged: f64) {
-    // A few units come from the verbs' own reads.
+    // A few units come from the subcommands' own reads.
     let is_near = (planned - charged).abs() <= (charged * TOLERANCE).max(5.0);
     assert!(is_near, "{what}: planned {planned}, charged {charged}");
 }

@@ -51,7 +51,7 @@ impl Migrating<'_> {
     pub(crate) fn put(&self, number: usize, bytes: usize) {
         let item = json!({"p": {"S": format!("n{number:03}")}, "text": {"S": "x".repeat(bytes)}});
         let request = json!({"TableName": "cats", "Item": item});
-        // The table may be throttled. A second later it has more capacity.
+        // The store may throttle the table. One second later, the table has new capacity.
         while self.store.endpoint.send("PutItem", &request).status != 200 {
             self.store.endpoint.advance_clock(SECOND_MS);
         }
@@ -65,14 +65,14 @@ impl Migrating<'_> {
         assert_eq!(answer.status, 200, "{}", answer.body);
     }
 
-    /// Returns the command of a verb on this store, with the store's keys.
+    /// Returns the command of a subcommand on this store, with the store's keys.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = weir_on(&self.store.endpoint);
         command.arg("migrate").args(arguments).current_dir(self.folder);
         command
     }
 
-    /// Runs a verb to its end, and returns its exit code and its output.
+    /// Runs a subcommand to completion, and returns its exit code and its output.
     pub(crate) fn verb(&self, arguments: &[&str]) -> (i32, String) {
         let ended = self.command(arguments).output().unwrap();
         let said = [ended.stdout, ended.stderr].concat();

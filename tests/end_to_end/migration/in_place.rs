@@ -103,8 +103,8 @@ fn update(
     });
     while !is_over.load(Ordering::SeqCst) {
         number += 1;
-        // The route is read before each write, and the write ends within `gate_seconds` of this
-        // read.
+        // A client reads the route before each write, and the write ends within `gate_seconds`
+        // after this read.
         let name = match store.ok("GetItem", &route)["Item"]["write"]["S"].as_str() {
             Some("none") => {
                 thread::sleep(Duration::from_millis(20));

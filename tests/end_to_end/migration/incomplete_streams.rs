@@ -78,7 +78,8 @@ fn an_item_that_was_too_large_for_a_moment_becomes_all_that_it_is_to_become() {
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
     let _worker = migrating.ready(NAMED, &[cat("n1", "Tom")]);
-    // With its mark, the item exceeds 400 KB, but the entry under its name fits.
+    // With its mark, the item exceeds DynamoDB's limit of 400 KB; the entry under the cat's name
+    // does not.
     let mut large = cat("n2", "Kim");
     large["text"] = json!({"S": "x".repeat(409_560)});
     migrating.put_item("cats", &large);
@@ -98,8 +99,8 @@ fn on_the_way_back_two_items_for_one_key_are_a_collision() {
     let cats = ["n1", "n2", "n3"].map(|id| owned(id, id, "ann"));
     let _worker = migrating.ready(OWNED, &cats);
     migrating.ok(&["cutover", "move"]);
-    // One item with the wrong owner is written and deleted, and another is only written. The items
-    // with the right owner are not changed.
+    // The test writes and deletes one item with the wrong owner, and writes a second one without
+    // deleting it. It does not change the items with the right owner.
     migrating.put_item("pets", &owned("zoe#n1", "n1", "zoe"));
     wait_for("the first to be seen", LIMIT, || {
         let key = json!({"TableName": "cats", "Key": {"p": {"S": "n1"}}});
@@ -220,7 +221,7 @@ fn completing_one_migration_leaves_the_other_its_marks_and_no_tombstone() {
         pets.iter().partition(|item| key_of(item).starts_with("CAT#"));
     assert!(cats.len() == 1 && cats[0]["_weir"].is_null(), "{cats:?}");
     assert!(others.len() == 2 && others.iter().all(|item| !item["_weir"].is_null()), "{others:?}");
-    // Therefore the deletion is followed.
+    // The targets of `dogs` still have marks, so the migration `dogs` also applies a deletion.
     migrating.delete_item("dogs", "d1");
     migrating.ok(&["cutover", "dogs", "--no-way-back"]);
     assert_eq!(migrating.item("pets", "DOG#d1"), Value::Null);

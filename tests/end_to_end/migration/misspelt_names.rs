@@ -60,7 +60,7 @@ fn a_misspelt_purge_is_reported_and_fails() {
     let (code, said) = migrating.verb(&["complete", "move", "--dry-run"]);
     assert_eq!(code, 3, "{said}");
     assert!(said.contains("cats: 0 removed so far, of 10 items"), "{said}");
-    // A repeated command ends the same way.
+    // A second `complete` fails in the same way as the first.
     for _ in 0..2 {
         let (code, said) = migrating.verb(&["complete", "move"]);
         assert_eq!(code, 3, "{said}");

@@ -102,7 +102,7 @@ fn a_tenant_is_purged_with_one_receipt() {
     run(&up, &["migrate", "wait", "studio-leaves", "--timeout", "240"]);
     run(&up, &["migrate", "verify", "studio-leaves"]);
 
-    // The state after a `complete` that was killed before it wrote the receipt.
+    // Simulate a `complete` that was killed before it wrote the receipt.
     let event =
         json!({"erase": {"table": "movies", "where": ".studio == \"A\"", "name": "studio-leaves"}});
     fs::write(up.folder.path().join("event.json"), event.to_string()).unwrap();
@@ -130,7 +130,7 @@ fn a_tenant_is_purged_with_one_receipt() {
     assert!(left.iter().all(|item| item["studio"]["S"] == "B"), "{left:?}");
     assert_eq!((left.len(), archived(&up).len()), (FILMS / 4, FILMS / 4));
 
-    // The receipt is kept, and repeating the command changes nothing.
+    // The control table contains the receipt, and repeating `complete` changes nothing.
     let key = json!({"migration": {"S": "studio-leaves"}, "entry": {"S": "RECEIPT"}});
     let request = json!({"TableName": "weir-migrations", "Key": key, "ConsistentRead": true});
     let kept = || up.store.ok("GetItem", &request)["Item"]["receipt"]["S"].clone();
@@ -221,7 +221,8 @@ fn histories_of_a_tenant_are_purged_although_the_purge_itself_adds_to_them() {
     let receipt: Value =
         serde_json::from_str(run(&up, &["migrate", "complete", "studio-leaves"]).trim()).unwrap();
     assert_eq!(receipt["tables"]["movies"]["removed"], json!(FILMS / 2), "{receipt}");
-    // The stream delivered the heads that deletes of films changed in the meantime.
+    // The deletes of films changed the heads of histories. The stream delivered these heads to the
+    // purge.
     let removed = receipt["tables"]["movies-history"]["removed"].as_u64().unwrap();
     assert!(removed > 0, "{receipt}");
     assert_eq!(receipt["left"], 0, "{receipt}");

@@ -70,7 +70,7 @@ fn damaged_targets_are_found_and_repaired() {
     let said = migrating.ok(&["verify", "move"]);
     assert!(said.contains(EQUAL) && said.contains("0 repaired"), "{said}");
     assert_eq!(visible(&store, "pets"), visible(&store, "cats"));
-    // Changes of repaired items are followed.
+    // The worker applies changes of repaired items.
     migrating.put(4, 20);
     store.endpoint.ok("DeleteItem", &json!({"TableName": "cats", "Key": key("n003")}));
     migrating.ok(&["verify", "move"]);
@@ -88,7 +88,7 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     (0..10).for_each(|number| migrating.put(number, 10));
     migrating.ok(&["start", "plan.yaml"]);
 
-    // This plan has another transform under the same name.
+    // A plan with the same name as the running migration, but with a different transform.
     let other = PLAN.replace("{to: pets}", "{to: pets, transform: '. + {kind: \"cat\"}'}");
     fs::write(folder.path().join("plan.yaml"), other).unwrap();
     let (code, said) = migrating.verb(&["start", "plan.yaml", "--local-workers", "1"]);
@@ -99,7 +99,7 @@ fn another_plan_than_it_was_begun_with_is_refused() {
         "{said}"
     );
 
-    // If the plan in the control table is changed by hand, no worker executes the plan.
+    // No worker executes a plan that was changed by hand in the control table.
     let entry = json!({"migration": {"S": "move"}, "entry": {"S": "PLAN"}});
     let request = json!({"TableName": "weir-migrations", "Key": entry, "ConsistentRead": true});
     let item = store.endpoint.ok("GetItem", &request)["Item"].clone();
@@ -126,7 +126,7 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     });
     assert_eq!(store.endpoint.scan("pets").len(), 0);
 
-    // With its original plan, the migration continues after `resume`.
+    // After the original plan is restored, `resume` continues the migration.
     wait_for("both segments to be set aside", LIMIT, || {
         (migrating.status()["failing"]["set_aside"] == json!(2)).then_some(())
     });
@@ -147,8 +147,8 @@ fn a_backfill_waits_for_a_lagging_stream() {
     migrating.prepare(1_000, PLAN);
     (0..ITEMS).for_each(|number| migrating.put(number, 10));
     migrating.ok(&["start", "plan.yaml"]);
-    // Minutes pass after a change that no worker has followed yet. Then the clock is frozen, so
-    // that the recorded lag stays recent.
+    // Minutes pass after a change that no worker has applied yet. Then the clock is frozen, so that
+    // the recorded lag stays recent.
     migrating.put(0, 20);
     store.endpoint.advance_clock(MINUTES_MS);
     migrating.clock(&json!({"freeze": true}));
@@ -173,7 +173,7 @@ fn a_backfill_waits_for_a_lagging_stream() {
         behind(&migrating.status()).filter(|_| waits)
     });
     assert!(reason.ends_with(" s behind"), "{reason}");
-    // The target contains only the followed change.
+    // The target contains only the change from the stream.
     assert_eq!(migrating.status()["backfill"]["done"], 0);
     assert!(store.endpoint.scan("pets").len() <= 1);
 

@@ -165,7 +165,7 @@ fn a_cut_over_requires_a_follower_of_the_reverse_direction() {
     let migrating = Migrating { folder: folder.path(), store: &store };
     let mut worker = ready(&migrating, PLAN);
     worker.kill();
-    // The workers' earlier status reports are too old.
+    // After 60 s, the last status reports of the workers are too old to count.
     store.endpoint.advance_clock(60 * SECOND_MS);
     let pets = store.endpoint.scan("pets");
     let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
@@ -173,7 +173,7 @@ fn a_cut_over_requires_a_follower_of_the_reverse_direction() {
     assert!(code == 5 && said.contains(words) && said.contains("--without-followers"), "{said}");
     migrating.is_as_it_was();
     assert_eq!(store.endpoint.scan("pets"), pets);
-    // An idle worker is detected.
+    // A cut-over succeeds while a worker runs, even if the worker has nothing to apply.
     let _worker = migrating.work("work", "move");
     migrating.ok(&["cutover", "move"]);
     assert_eq!(store.endpoint.scan("pets"), pets);
@@ -186,7 +186,7 @@ fn a_committed_cut_over_is_only_completed() {
     let migrating = Migrating { folder: folder.path(), store: &store };
     let _worker = ready(&migrating, PLAN);
     migrating.ok(&["cutover", "move"]);
-    // The state after a command that was killed after the decision, when writers already use the
+    // Simulate a cut-over that was killed after it was committed, when writers already use the
     // targets.
     migrating.leave("STATE", &[("phase", json!({"S": "turning"}))]);
     let pet = json!({"p": {"S": "n001"}, "text": {"S": "of the targets"}});
@@ -199,7 +199,7 @@ fn a_committed_cut_over_is_only_completed() {
         (&status["phase"], &status["route"]["write"]),
         (&json!("cut-over"), &json!("target"))
     );
-    // The same case in the reverse direction.
+    // Simulate a revert that was killed after it was committed.
     migrating.ok(&["revert", "move"]);
     migrating.leave("STATE", &[("phase", json!({"S": "returning"}))]);
     migrating.ok(&["revert", "move"]);

@@ -20,8 +20,8 @@ fn throttling_is_named_and_slows_a_backfill_down_without_loss() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start_with(folder.path(), &["--throughput", "enforce"]);
     let migrating = Migrating { folder: folder.path(), store: &store };
-    // Each item takes 5 write units. In total they take more than a table of 5 units saves for a
-    // burst.
+    // Each item takes 5 write units. All items take more units than a table with 5 units per second
+    // saves for a burst.
     const ITEMS: usize = 500;
     migrating.prepare(5, PLAN);
     (0..ITEMS).for_each(|number| migrating.put(number, 4 * 1024));
@@ -34,7 +34,8 @@ fn throttling_is_named_and_slows_a_backfill_down_without_loss() {
         }
     });
     let expected = "DynamoDB throttles `pets`: ProvisionedThroughputExceededException, TableWriteProvisionedThroughputExceeded";
-    // A fast machine also reaches the limit of a partition, when the table has saved a burst again.
+    // On a fast machine, the table saves another burst, and `named` also contains the limit of a
+    // partition.
     assert!(named.contains(expected), "{named:?}");
     let counts = &migrating.status()["backfill"]["counts"];
     assert_eq!(counts["refused"], Value::Null, "{counts}");
@@ -149,7 +150,8 @@ fn a_touch_brings_each_item_through_the_stream_and_leaves_no_mark() {
         (!store.endpoint.scan("pets").is_empty()).then_some(())
     });
     worker.kill();
-    // The state after a worker that was killed between the two writes.
+    // Simulate a worker that was killed after it added the mark of a touch to an item, before it
+    // removed the mark.
     store.endpoint.ok(
         "UpdateItem",
         &json!({
@@ -159,7 +161,7 @@ fn a_touch_brings_each_item_through_the_stream_and_leaves_no_mark() {
         }),
     );
     store.endpoint.ok("DeleteItem", &json!({"TableName": "cats", "Key": {"p": {"S": "n001"}}}));
-    // The segment of the item is repeated.
+    // Reset the segments, so that a worker processes the item's segment again.
     for segment in 0..2 {
         store.endpoint.ok(
             "UpdateItem",

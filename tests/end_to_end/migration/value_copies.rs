@@ -166,7 +166,7 @@ fn after_a_purge_values_remain_only_where_the_receipt_says() {
         assert!(kept.iter().any(is_told), "{file}: {place}: {receipt}");
         places.insert(*place);
     }
-    // The value is found in these expected places, which proves that the search works.
+    // The search must find the value in each of these places; otherwise the search does not work.
     for place in ["log and files", "logs of", "error messages", "objects of", "lines that"] {
         assert!(places.iter().any(|found| found.starts_with(place)), "{place}: {places:?}");
     }

@@ -43,7 +43,7 @@ struct Migrating<'m> {
 }
 
 impl Migrating<'_> {
-    /// Runs a verb, and returns its exit code and its output.
+    /// Runs a subcommand, and returns its exit code and its output.
     fn run(&self, arguments: &[&str]) -> (i32, String) {
         let all = [&["migrate"], arguments, &["--endpoint", &self.gateway.url]].concat();
         let output = weir(self.folder, &all);
@@ -57,7 +57,7 @@ impl Migrating<'_> {
         said
     }
 
-    /// Runs a verb with `--dry-run`, and checks that it writes nothing.
+    /// Runs a subcommand with `--dry-run`, and checks that it writes nothing.
     fn dry(&self, arguments: &[&str], expected: i32) {
         let before = self.gateway.writes();
         let (code, said) = self.run(arguments);
@@ -209,7 +209,7 @@ fn a_migration_that_was_begun_can_be_given_up() {
     prepare(&store.endpoint);
     fs::write(folder.path().join("plan.yaml"), PLAN).unwrap();
     let migrating = Migrating { folder: folder.path(), gateway: &gateway };
-    // No worker runs, so only these verbs write.
+    // No worker runs, so only the subcommands below write.
     migrating.ok(&["start", "plan.yaml"]);
     migrating.dry(&["start", "plan.yaml"], 0);
     migrating.dry(&["status", "regroup"], 0);
@@ -253,8 +253,8 @@ from:
     assert_eq!((&report["source_items"], &report["tried"]), (&json!(50), &json!(50)));
     let bytes = |name: &str| report[name].as_f64().unwrap();
     assert!(bytes("target_bytes") > 49.0 && bytes("source_bytes") > 50.0, "{report}");
-    // 25 cats and 24 dogs, each smaller than a write unit. Each target is written, and its mark is
-    // removed.
+    // The targets of 25 cats and 24 dogs take one write unit each, and the removal of each target's
+    // mark takes another one.
     assert_eq!(report["write_units"], json!(98.0));
     assert_eq!((&report["collisions_count"], &report["refused_count"]), (&json!(1), &json!(1)));
     let first = |name: &str| report[name][0].as_str().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! Tests of each verb of `weir` with a running `weir up`: its data on standard output and its exit
-//! code.
+//! Tests of each subcommand of `weir` with a running `weir up`: its data on standard output and its
+//! exit code.
 
 mod since;
 
@@ -18,7 +18,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs a verb that must succeed, and returns the JSON objects that it prints, one per line.
+/// Runs a subcommand that must succeed, and returns the JSON objects that it prints, one per line.
 fn objects(up: &Up, arguments: &[&str]) -> Vec<Value> {
     let arguments: Vec<&str> = arguments.iter().chain(&["--output", "ndjson"]).copied().collect();
     let output = weir(up.folder.path(), &arguments);
@@ -105,8 +105,8 @@ fn addresses(up: &Up) {
         assert!(!said.contains("ServiceError") && said.len() < 600, "{arguments:?}: {said}");
     }
     assert_eq!(code(up, &["logs", "counters", "--request", "nosuch"]), 1);
-    // A folder can have only one running system, because commands could not distinguish two
-    // systems.
+    // A folder can have only one running system, because commands in the folder could not
+    // distinguish two systems.
     let template = root().join("template.yaml");
     let second = ["up", "--port", "0", "--s3-port", "0", "--directory", ".weir/other"];
     let flags = [&second[..], &["--template", template.to_str().unwrap()]].concat();
@@ -218,7 +218,7 @@ fn functions(up: &Up) {
     assert_eq!(code(up, &["invoke", "nobody"]), 1);
     let logs = text(&weir(up.folder.path(), &["logs", "counters"]));
     assert!(logs.contains("REPORT RequestId: ") && logs.contains("Init Duration: "), "{logs}");
-    // `--follow` shows records that are written after it began.
+    // `weir logs --follow` shows log lines that are written after the command started.
     let mut follow = binary("weir");
     let log = up.folder.path().join("followed.log");
     follow.args(["logs", "counters", "--follow"]).current_dir(up.folder.path());

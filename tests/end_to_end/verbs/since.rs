@@ -134,7 +134,7 @@ fn records_and_failure_objects_since_a_time() {
     let outcomes: Vec<&str> = redriven.iter().map(|row| row["outcome"].as_str().unwrap()).collect();
     assert_eq!(outcomes, ["done", "done"], "{redriven:?}");
     assert_eq!(processed(up.folder.path()), ["two", "three"]);
-    // Objects that were redriven are not replayed again.
+    // A second replay skips failure objects that were already redriven.
     assert_eq!(rows(&up, &["streams", "redrive", "--since", "2h"]).len(), 1);
     assert_eq!(processed(up.folder.path()), ["two", "three", "one"]);
 }

@@ -65,8 +65,8 @@ impl<'t> ItemView<'t> {
         Self(members.iter().map(member).collect())
     }
 
-    /// Reads an item from a text. Returns `None` if the text is anything else, or if [`item_from_str`] must
-    /// decide.
+    /// Reads an item from a text. Returns `None` if the text is not an item, or is an unusual item
+    /// that only [`item_from_str`] can decode.
     ///
     /// [`item_from_str`]: super::item_from_str
     pub(crate) fn from_text(text: &'t str) -> Option<Self> {
@@ -103,7 +103,7 @@ impl<'t> ItemView<'t> {
         self.0.get(at).map(|member| (at, &member.value))
     }
 
-    /// Does the same as [`ItemView::find`], but searches from a probable position first.
+    /// Does the same as [`ItemView::find`], but checks the probable position `place` first.
     #[must_use]
     pub fn find_near(&self, place: usize, name: &str) -> Option<(usize, &ValueView<'t>)> {
         match self.0.get(place) {
@@ -234,7 +234,7 @@ impl<'t> ValueView<'t> {
     }
 }
 
-/// Appends a string that needs no escapes.
+/// Appends a string in which no character must be escaped.
 fn write_plain(out: &mut String, text: &str) {
     out.push('"');
     out.push_str(text);

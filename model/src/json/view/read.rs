@@ -1,7 +1,7 @@
 //! Reads views with serde.
 //!
-//! JSON that `decode` rejects, or reads in another way, is an error in this module. The caller then falls back
-//! to `decode`, so the messages of these errors are never shown.
+//! JSON that `decode` rejects, or decodes to a different item, is an error in this module. The
+//! caller then falls back to `decode`, so the messages of these errors are never shown.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -2,8 +2,8 @@
 //!
 //! Both actions run as tasks of the console, because they may take longer than a browser waits.
 //! Both are idempotent: a restore skips restored items, and an erasure of the same rows has the
-//! same name and resumes. For more rows, the page shows the command instead. The command reports
-//! its progress, and Ctrl-C ends it.
+//! same name and resumes. For more than [`BUTTON_ROWS_MAX`] rows, the page shows a `weir archive`
+//! command instead of a button. The command reports its progress, and Ctrl-C ends it.
 
 use operations::archive::contents::{self, Archive, ArchivePlace};
 
@@ -29,7 +29,7 @@ pub(crate) fn restore(context: &Context, fields: &Query) -> Result<Done, PageErr
         let rows = archive::number(&preview.json, "rows");
         if rows > BUTTON_ROWS_MAX {
             return Err(format!(
-                "{rows} rows are selected, a button restores at most {BUTTON_ROWS_MAX}: \
+                "{rows} rows are selected, but the button restores at most {BUTTON_ROWS_MAX}; for more, \
                  run `weir archive restore`"
             ));
         }
@@ -46,12 +46,12 @@ pub(crate) fn restore(context: &Context, fields: &Query) -> Result<Done, PageErr
 pub(crate) fn erase(context: &Context, fields: &Query) -> Result<Done, PageError> {
     let form = EraseForm::of(fields)?;
     if fields.get("confirm") != Some(form.table.as_str()) {
-        let what = "the text is not the name of the table, so nothing was erased";
+        let what = "the confirmation is not the table's name; nothing was erased";
         return Err(PageError::bad_input("confirm", what, form.table));
     }
     let Some(running) = context.running() else {
         return Err(PageError::Refused(
-            "no `weir up` is running: start it to change the archive; on AWS, invoke `archive-maintenance`"
+            "no `weir up` is running: to change the archive, start `weir up`; on AWS, invoke the function `archive-maintenance`"
                 .to_owned(),
         ));
     };
@@ -63,7 +63,7 @@ pub(crate) fn erase(context: &Context, fields: &Query) -> Result<Done, PageError
         let preview = archive.preview_erasure(&request).await?;
         if preview.rows as u64 > BUTTON_ROWS_MAX {
             return Err(format!(
-                "{} rows are selected, a button erases at most {BUTTON_ROWS_MAX}: \
+                "{} rows are selected, but the button erases at most {BUTTON_ROWS_MAX}; for more, \
                  run `weir archive erase`",
                 preview.rows
             ));

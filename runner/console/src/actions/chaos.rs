@@ -21,5 +21,10 @@ pub(crate) fn switch(context: &Context, fields: &Query) -> Result<Done, PageErro
     };
     chaos.switch(on);
     let word = if on { "on" } else { "off" };
-    Ok(Done { said: format!("chaos is {word}; {} faults since `weir up` started", chaos.faults()) })
+    Ok(Done {
+        said: format!(
+            "chaos is {word}; {} faults were injected since `weir up` started",
+            chaos.faults()
+        ),
+    })
 }

@@ -22,7 +22,7 @@ pub(crate) async fn advance(context: &Context, fields: &Query) -> Result<Done, P
         Some("1h") => HOUR_MS,
         Some("1d") => 24 * HOUR_MS,
         other => {
-            let what = format!("`{}` is not supported", other.unwrap_or_default());
+            let what = format!("`{}` is not a supported duration", other.unwrap_or_default());
             return Err(PageError::bad_input(
                 "by",
                 what,
@@ -38,7 +38,7 @@ pub(crate) async fn advance(context: &Context, fields: &Query) -> Result<Done, P
     if waited > 0 {
         let waited = counted(waited, "record", "records");
         said.push_str(&format!(
-            "; {waited} waiting for a function became older, so a mapping may discard them"
+            "; {waited} waiting for a function became older; a mapping discards records over its maximum age"
         ));
     }
     Ok(Done { said })

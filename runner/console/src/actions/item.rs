@@ -25,7 +25,7 @@ use crate::table_shape::TableShape;
 /// Writes the changed attributes of an item.
 ///
 /// # Errors
-/// The JSON is invalid, another client changed the item, or the store refuses the write.
+/// The JSON is invalid, another client changed the item, or the store rejects the write.
 pub(crate) async fn save(
     context: &Context,
     table: &str,
@@ -36,7 +36,8 @@ pub(crate) async fn save(
     let (key, read) = unchanged(context, &table, fields).await?;
     if table.key_of(&edited).as_ref() != Some(&key) {
         let what = "the key of the item cannot be changed".to_owned();
-        let instead = format!("{}, or create another item", json::item_to_string(&key));
+        let instead =
+            format!("the key {}; to use another key, create an item", json::item_to_string(&key));
         return Err(PageError::bad_input("the item", what, instead));
     }
     let mut placeholders = Placeholders::default();
@@ -67,7 +68,7 @@ pub(crate) async fn save(
 /// Writes a new item.
 ///
 /// # Errors
-/// The JSON is invalid, an item with the key exists, or the store refuses the write.
+/// The JSON is invalid, an item with the key exists, or the store rejects the write.
 pub(crate) async fn create(
     context: &Context,
     table: &str,
@@ -102,7 +103,7 @@ pub(crate) async fn create(
 /// Deletes an item.
 ///
 /// # Errors
-/// Another client changed the item, or the store refuses the delete.
+/// Another client changed the item, or the store rejects the delete.
 pub(crate) async fn delete(
     context: &Context,
     table: &str,
@@ -126,7 +127,7 @@ pub(crate) async fn delete(
     match deleted {
         // The condition cannot name attributes that another client added just before the delete.
         Some(deleted) if deleted != read => Err(PageError::Conflict(format!(
-            "the item was deleted, although another client had just changed it to {}; to keep it, create it again",
+            "another client changed the item just before it was deleted; to restore it, create the item {}",
             json::item_to_string(&deleted)
         ))),
         _ => Ok(Done { said: format!("deleted {}", json::item_to_string(&key)) }),
@@ -141,7 +142,8 @@ fn edited(fields: &Query) -> Result<Item, PageError> {
     })
 }
 
-/// Reads the item again, and returns its key and the item if its fingerprint is that of the page.
+/// Reads the item again, and returns its key and the item if the item's fingerprint equals the
+/// page's fingerprint.
 async fn unchanged(
     context: &Context,
     table: &TableShape,
@@ -161,7 +163,7 @@ async fn unchanged(
 }
 
 fn changed() -> PageError {
-    let text = "another client changed the item after the page was read; nothing was written: load the item's page again and repeat the change";
+    let text = "another client changed the item after this page was loaded; nothing was written: reload the item's page and repeat the change";
     PageError::Conflict(text.to_owned())
 }
 

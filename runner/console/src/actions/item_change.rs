@@ -24,7 +24,8 @@ pub(super) struct Update {
     pub(super) condition: String,
 }
 
-/// Returns the update from the item that was read to the edited one; `None` if they are equal.
+/// Returns the update that turns the item that was read into the edited item; `None` if they are
+/// equal.
 pub(super) fn update(
     placeholders: &mut Placeholders,
     read: &Item,

@@ -1,7 +1,7 @@
 //! The buttons of a migration: pause, resume, throttle.
 //!
-//! Each of these verbs changes one entry of the control table, so it ends within a request. For
-//! every other verb, the page shows the command:
+//! Each of these subcommands changes one entry of the control table, so it ends within a request.
+//! For every other subcommand, the page shows the command:
 //!
 //! - `cutover` and `revert` block writers. After a failure, a rollback must follow even if the
 //!   browser is closed, and the operator must see it. So a process in a terminal runs them.
@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Executes a verb.
+/// Executes a subcommand.
 ///
 /// # Errors
 /// The verb has no button, the phase does not allow it, or the store does not answer.

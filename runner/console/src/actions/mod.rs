@@ -21,7 +21,8 @@ pub(crate) struct Done {
 
 impl Done {
     /// Returns the address of the page to show after the action, with the number of the result.
-    /// This is the page with the button, or else Pipelines.
+    /// This is the page with the button, or the page Pipelines if `back` is missing or leads to
+    /// another site.
     pub(crate) fn address(back: Option<&str>, notice: u64) -> String {
         // `//host` and `/\\host` would lead to another site.
         let is_own =

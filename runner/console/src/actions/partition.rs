@@ -11,7 +11,7 @@ use crate::table_shape::check_name;
 /// Splits the partition that the form names, or else the largest partition.
 ///
 /// # Errors
-/// A field is invalid, or the store refuses the split.
+/// A field is invalid, or the store rejects the split.
 pub(crate) async fn split(
     context: &Context,
     table: &str,
@@ -41,8 +41,12 @@ pub(crate) async fn split(
         (Some(partition), None) => json!({ "partition": partition }),
         (Some(partition), Some(at)) => json!({ "partition": partition, "at": at.to_string() }),
         (None, Some(_)) => {
-            let what = "it is required with a token";
-            return Err(PageError::bad_input("partition", what, "a number in the list"));
+            let what = "a split at a token requires a partition";
+            return Err(PageError::bad_input(
+                "partition",
+                what,
+                "a partition number from the list",
+            ));
         }
     };
     if context.is_on_aws() {

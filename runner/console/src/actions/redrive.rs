@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Redrives the failure object whose key is in the field `object`. The object is kept.
+/// Redrives the failure object whose key is in the field `object`. The object is not deleted.
 ///
 /// # Errors
 /// No `weir up` is running, the stream has trimmed the records, or the function cannot be invoked.
@@ -21,7 +21,9 @@ pub(crate) async fn redrive(context: &Context, fields: &Query) -> Result<Done, P
         ));
     };
     let running = context.running().ok_or_else(|| {
-        PageError::Refused("no `weir up` is running: start it to invoke the function".to_owned())
+        PageError::Refused(
+            "no `weir up` is running: to invoke the function, start `weir up`".to_owned(),
+        )
     })?;
     let redriven = redrive_object(&running, object, false)
         .await

@@ -1,5 +1,5 @@
 //! The catalog of tools, with an entry for each page of the console and each safe action. A new
-//! page needs a new entry.
+//! page must have a new entry.
 //!
 //! An action is safe if it ends within a call, and is idempotent or limited in its effect. Edits of
 //! items, splits, restores and erasures have no tool, because a person must see what they change.
@@ -22,7 +22,7 @@ pub(super) const CATALOG: &[Tool] = &[
             text("table", "Only records of this table"),
             object(
                 "key",
-                "Only records of the item with this key, in plain or DynamoDB JSON; needs `table`",
+                "Only records of the item with this key, in plain or DynamoDB JSON; requires `table`",
             ),
             number("limit", 1, 100, "Number of records [default: 25]"),
         ],
@@ -30,7 +30,7 @@ pub(super) const CATALOG: &[Tool] = &[
     page(
         "record",
         "/stream/{record}",
-        "Explain one record: what each mapping did with it, its attempts with their log lines, and the record as the function gets it. Needs a running `weir up`.",
+        "Explain one record: what each mapping did with it, its attempts with their log lines, and the record as the function receives it. Requires a running `weir up`.",
         &[
             text("record", "Sequence number or event id, as `stream` lists it, in quotes")
                 .required(),
@@ -40,18 +40,18 @@ pub(super) const CATALOG: &[Tool] = &[
     page(
         "filter",
         "/stream/filter",
-        "Run a filter pattern over the last 100 records of a table: says for each whether it matches and which clause fails. Invokes nothing.",
+        "Run a filter pattern over the last 100 records of a table, and show for each record whether it matches and which clause fails. Invokes no function.",
         &[
             text("table", "The table"),
             object("pattern", "A pattern or a FilterCriteria object: {\"eventName\":[\"INSERT\"]}"),
-            text("mapping", "Mapping whose filter is run, if `pattern` is absent"),
+            text("mapping", "Mapping whose filter the tool runs if `pattern` is absent"),
         ],
     ),
     page(
         "tables",
         "/tables",
         "List tables with their keys, indexes, size, stream and TTL. Counts are approximate.",
-        &[text("after", "Last table of the previous page, in its `next`")],
+        &[text("after", "Table after which the page begins: `next` of the previous page")],
     ),
     page(
         "table",
@@ -62,8 +62,8 @@ pub(super) const CATALOG: &[Tool] = &[
             text("index", "Index to read instead of the table"),
             text("pk", "Value of the partition key, as a string; if absent, the tool runs a Scan"),
             text("pk2", "Value of the second attribute of the partition key, if it has several"),
-            text("pk3", "Value of its third attribute"),
-            text("pk4", "Value of its fourth attribute"),
+            text("pk3", "Value of the third attribute of the partition key"),
+            text("pk4", "Value of the fourth attribute of the partition key"),
             choice(
                 "sk_op",
                 &["=", "<", "<=", ">", ">=", "between", "begins_with"],
@@ -74,7 +74,7 @@ pub(super) const CATALOG: &[Tool] = &[
             text("filter", "Document path that the filter reads, such as info.rating"),
             text(
                 "filter_op",
-                "=, <>, <, <=, >, >=, between, in, begins_with, contains, attribute_exists, attribute_not_exists, attribute_type, or size with a comparison, such as `size >`",
+                "Operator of the filter: =, <>, <, <=, >, >=, between, in, begins_with, contains, attribute_exists, attribute_not_exists, attribute_type, or size with a comparison operator, such as `size >`",
             ),
             choice(
                 "filter_type",
@@ -84,8 +84,8 @@ pub(super) const CATALOG: &[Tool] = &[
             text("filter_value", "Value of the filter, as a string, or lower bound of `between`"),
             text("filter_to", "Upper bound of `between` for the filter"),
             text("project", "Document paths to return, separated by commas"),
-            choice("order", &["asc", "desc"], "Order of a Query"),
-            flag("consistent", "Read strongly consistent"),
+            choice("order", &["asc", "desc"], "Sort order of a Query"),
+            flag("consistent", "Use strongly consistent reads"),
             number("limit", 1, 100, "Number of items to read [default: 25]"),
             object(
                 "after",
@@ -108,7 +108,10 @@ pub(super) const CATALOG: &[Tool] = &[
         "Show the partitions and hot keys of a table, and the load of its key space. Works only with Weir's own store. Without `table`, list the tables.",
         &[
             text("table", "The table"),
-            text("after", "Without `table`: the last table of the previous page, in its `next`"),
+            text(
+                "after",
+                "Without `table`: table after which the page begins, `next` of the previous page",
+            ),
         ],
     ),
     page(
@@ -126,41 +129,49 @@ pub(super) const CATALOG: &[Tool] = &[
     page(
         "migration",
         "/migrations/{name}",
-        "Show one migration: its phase, whether it is safe to cut over now with every reason against it, speed, lag, differences, samples before and after, the verbs that are safe now, and its journal. Every other verb needs `weir migrate`.",
+        "Show one migration: its phase, whether a cut-over is safe now and each reason against it, its speed and lag, differences between sources and targets, sample items before and after, the subcommands that are safe now, and its journal. Run all other subcommands with `weir migrate`.",
         &[text("name", "The migration").required()],
     ),
     page(
         "archive",
         "/archive",
-        "List archived days, the rows of a day, or preview a restore or an erasure. A preview writes nothing.",
+        "List archived days or the rows of a day, or preview a restore or an erasure. A preview writes nothing.",
         &[
-            text("bucket", "The bucket of the archive; needed on AWS"),
-            text("table", "Only days of this table; needed by `day` and `do`"),
+            text("bucket", "The bucket of the archive; required on AWS"),
+            text("table", "Only days of this table; required with `day` and `do`"),
             text("day", "Show the first rows of this UTC day, such as 2026-01-31"),
             number("skip", 1, 1_000_000, "Number of days to skip"),
             choice("do", &["restore", "erase"], "Action to preview for `table`"),
             object("key", "Restore: the key of an item, in plain or DynamoDB JSON"),
             text("where", "Restore: a condition, such as year = 2013"),
             text("dt", "Restore: only items deleted on this UTC day"),
-            text("as_of", "Restore: only deletes up to this time"),
+            text(
+                "as_of",
+                "Restore: only items deleted up to this time, such as 2026-11-21T12:00:00Z",
+            ),
             flag("all", "Restore: all items"),
             text("ttl", "Restore: `strip`, or seconds until the items expire [default: strip]"),
-            text("equals", "Erase: attributes with their values, such as customer=ada"),
+            text("equals", "Erase: attributes and the values to match, such as customer=ada"),
             text("begins_with", "Erase: a string attribute and its prefix, such as key=user#7#"),
         ],
     ),
     page(
         "versions",
         "/versions",
-        "Show the history of an item, newest version first, 30 at a time. Also show where the history lacks a change, and the difference between two versions.",
+        "Show the history of an item, newest version first, 30 at a time. Also show where changes are missing from the history, and the difference between two versions.",
         &[
             text("table", "The table; optional if only one table has histories"),
             object(
                 "key",
-                "The key of the item, in plain or DynamoDB JSON; without it, some keys are listed",
+                "The key of the item, in plain or DynamoDB JSON; if absent, the tool lists keys that have a history",
             ),
             number("from", 0, u64::MAX, "First of two versions to compare"),
-            number("to", 0, u64::MAX, "Second version [default: the current version]"),
+            number(
+                "to",
+                0,
+                u64::MAX,
+                "Second of two versions to compare [default: the current version]",
+            ),
             number("skip", 1, 10_000_000, "Number of newer versions to skip"),
         ],
     ),
@@ -170,7 +181,7 @@ pub(super) const CATALOG: &[Tool] = &[
         "Show sharded counters: each total, the sum of its slots, and the difference.",
         &[
             text("counter", "Only this counter"),
-            text("after", "Last counter of the previous page, in its `next`"),
+            text("after", "Counter after which the page begins: `next` of the previous page"),
         ],
     ),
     page(
@@ -178,28 +189,31 @@ pub(super) const CATALOG: &[Tool] = &[
         "/copies",
         "Show fan-out jobs, open and failed jobs first. A job updates the copies of an item after the item changed.",
         &[
-            text("table", "The table of jobs [default: from the running template]"),
-            text("after", "Last job of the previous page, in its `next`"),
+            text(
+                "table",
+                "Table that stores the jobs [default: JOBS_TABLE of the running template]",
+            ),
+            text("after", "Job after which the page begins: `next` of the previous page"),
         ],
     ),
     action(
         "redrive",
         "/stream/redrive",
-        "Invoke a function again with the records of a failure object. The tool `record` shows the key of the object. The object is kept.",
+        "Invoke a function again with the records of a failure object. The tool `record` shows the key of the object. The object is not deleted.",
         Change { is_destructive: true, is_idempotent: false, runs_code: true },
         &[text("object", "The key of the failure object").required()],
     ),
     action(
         "clock_advance",
         "/clock/advance",
-        "Advance the clock of a local store. This cannot be undone: items expire, and waiting records grow older.",
+        "Advance the clock of a local store. This cannot be undone: items expire, and waiting records can exceed their maximum age.",
         Change { is_destructive: true, is_idempotent: false, runs_code: false },
         &[choice("by", &["1h", "1d"], "An hour or a day").required()],
     ),
     action(
         "clock_sweep",
         "/clock/sweep",
-        "Delete the items of a local store whose TTL has passed.",
+        "Delete the expired items of a local store: items whose TTL has passed.",
         Change { is_destructive: true, is_idempotent: true, runs_code: false },
         &[],
     ),

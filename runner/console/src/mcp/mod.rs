@@ -93,14 +93,16 @@ impl Server {
         CATALOG.iter().filter(move |tool| allows_writes || tool.effect == Effect::Reads)
     }
 
-    /// Executes a call. Returns the JSON twin of the page, or the result of the action.
+    /// Executes a call. Returns the JSON version of the page, or the result of the action.
     async fn call(
         &self,
         tool: &Tool,
         arguments: &serde_json::Map<String, serde_json::Value>,
     ) -> Result<String, PageError> {
         let _permit = self.calls.try_acquire().map_err(|_| {
-            PageError::Refused(format!("{CALLS_MAX} calls are running: try again after an answer"))
+            PageError::Refused(format!(
+                "{CALLS_MAX} tool calls are running: try again when one of them has ended"
+            ))
         })?;
         let Request { path, query } = tool.request(arguments)?;
         let path: Vec<&str> = path.iter().map(String::as_str).collect();

@@ -79,7 +79,7 @@ fn every_action_is_a_tool_or_needs_a_person() {
     assert!(actions.len() >= 4, "{actions:?}");
     let changers = CATALOG.iter().filter(|tool| tool.effect != Effect::Reads);
     let offered: Vec<String> = changers.flat_map(paths_of).collect();
-    // One match arm may cover several verbs.
+    // One match arm may cover several subcommands.
     let fits = |pattern: &str, path: &str| {
         let (pattern, path): (Vec<_>, Vec<_>) =
             (pattern.split('/').collect(), path.split('/').collect());
@@ -140,7 +140,8 @@ fn the_catalog_is_sound() {
             segments.iter().enumerate().filter_map(|(at, it)| Some((at, placeholder(it)?)))
         {
             let parameter = tool.parameters.iter().find(|it| it.name == name).unwrap();
-            // If another parameter were optional, a later segment would move into its place.
+            // Only the last segment may be optional: if an earlier one is omitted, the segments
+            // after it move forward.
             assert!(parameter.is_required || place + 1 == segments.len(), "{}", tool.name);
         }
     }
@@ -285,7 +286,10 @@ async fn a_client_sees_only_pages_unless_writes_are_allowed() {
             assert_eq!(answer["result"]["isError"], true, "{answer}");
             answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
         };
-        assert!(text(limit).contains("`101` is not allowed; write instead: 1 to 100"));
+        assert!(
+            text(limit)
+                .contains("`101` is not a number in the allowed range; write instead: 1 to 100")
+        );
         let refused = if allow_writes { "write instead: 1h or 1d" } else { "--allow-writes" };
         assert!(text(clock).contains(refused), "{clock}");
         let message = unknown["error"]["message"].as_str().unwrap();

@@ -66,7 +66,7 @@ pub(super) enum Kind {
     Choice(&'static [&'static str]),
     /// A whole number in these bounds.
     Number(u64, u64),
-    /// A Boolean; `false` has the same effect as no argument.
+    /// A Boolean; the argument `false` has the same effect as a missing argument.
     Flag,
     /// A JSON object. A string that contains JSON is also accepted, because pages show keys as
     /// strings.
@@ -114,7 +114,7 @@ impl Parameter {
             (Kind::Object, Value::Object(_)) if is_exact(argument) => Ok(argument.to_string()),
             (Kind::Object, Value::Object(_)) => Err(PageError::bad_input(
                 self.name,
-                "a number in it may have lost digits in JSON",
+                "a number may have lost digits because it is a JSON number",
                 r#"numbers as DynamoDB JSON: {"id":{"N":"1.5"}}"#,
             )),
             (kind, other) => {

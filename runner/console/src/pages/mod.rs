@@ -1,5 +1,5 @@
 //! The pages, with a folder for each. `view` defines the data of the page, which is also its JSON
-//! twin. `html` renders the data as HTML.
+//! version. `html` renders the data as HTML.
 
 pub(crate) mod archive;
 pub(crate) mod copies;

@@ -25,7 +25,7 @@ pub(crate) fn button(
     }
 }
 
-/// Returns the hidden fields that every form with an action needs: the token, and the page to
+/// Returns the hidden fields that every form with an action must have: the token, and the page to
 /// return to.
 pub(crate) fn hidden(writes: Writes<'_>, back: &str) -> Markup {
     html! {

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-/// Returns a note.
+/// Returns the HTML of a remark.
 pub(crate) fn note(text: &str) -> Markup {
     html! { p.note { (text) } }
 }

@@ -41,7 +41,7 @@ pub(crate) fn short(name: &str, characters: usize) -> String {
     if is_cut { text + "…" } else { text }
 }
 
-/// A writer that truncates its output after `left` characters.
+/// A writer that truncates its output when `left`, the number of remaining characters, reaches 0.
 struct Writer {
     text: String,
     left: usize,

@@ -30,7 +30,7 @@ const LIST_BYTES_MAX: usize = 46 * 1024;
 pub(crate) fn fit(rows: &mut Vec<Vec<Markup>>) -> usize {
     let mut left = LIST_BYTES_MAX;
     let fits = |row: &Vec<Markup>| {
-        // About 10 bytes of tags are added for each cell.
+        // The HTML tags of a cell take about 10 bytes.
         let bytes: usize = row.iter().map(|cell| cell.0.len() + 10).sum();
         left = left.saturating_sub(bytes);
         left > 0

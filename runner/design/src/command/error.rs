@@ -33,7 +33,7 @@ pub enum CommandError {
     #[error("`--{0}` is given twice")]
     Twice(String),
     /// A required option that is missing.
-    #[error("`{command}` needs `--{option}`", command = .0.command(), option = .1)]
+    #[error("`{command}` requires `--{option}`", command = .0.command(), option = .1)]
     Missing(Operation, &'static str),
     /// A value that is not a number.
     #[error("`--{option}` must be a whole number, not `{value}`")]
@@ -89,13 +89,13 @@ impl CommandError {
             Self::Compound(_) => {
                 "write one command for each access pattern, and quote its JSON".to_owned()
             }
-            Self::OpenQuote(quote) => format!("close it with `{quote}`"),
+            Self::OpenQuote(quote) => format!("close the string with `{quote}`"),
             Self::UnknownOperation(name) => suggestion(name, Operation::commands().collect(), ""),
             Self::UnknownOption(name) => {
                 suggestion(name, super::options::names().collect(), "--")
             }
             Self::UnexpectedWord(_) => {
-                "write an option such as `--table-name` before it, or quote the value that it is a part of"
+                "write an option such as `--table-name` before the word, or quote the complete value"
                     .to_owned()
             }
             Self::NoValue(option) => format!("write a value after `--{option}`"),

@@ -184,7 +184,7 @@ pub fn placeholder_mistakes(parameters: &Map<String, Value>) -> Vec<(String, Str
     }
     for word in names.iter().chain(&values).filter(|word| !used.contains(*word)) {
         let message = format!("no expression uses the placeholder `{word}`");
-        let help = "use it in an expression, or remove it: DynamoDB rejects it";
+        let help = "use it in an expression, or remove it: DynamoDB rejects unused placeholders";
         mistakes.push(((*word).to_owned(), message, help.to_owned()));
     }
     mistakes
@@ -253,8 +253,8 @@ mod tests {
             [
                 "the placeholder `:key` has no value; did you mean `:kye`?",
                 "the placeholder `:low` has no value; add `\":low\": {\"S\": \"…\"}` to --expression-attribute-values",
-                "no expression uses the placeholder `#unused`; use it in an expression, or remove it: DynamoDB rejects it",
-                "no expression uses the placeholder `:kye`; use it in an expression, or remove it: DynamoDB rejects it",
+                "no expression uses the placeholder `#unused`; use it in an expression, or remove it: DynamoDB rejects unused placeholders",
+                "no expression uses the placeholder `:kye`; use it in an expression, or remove it: DynamoDB rejects unused placeholders",
             ]
         );
     }

@@ -149,7 +149,7 @@ impl Command {
             }
             Kind::Flag | Kind::ClientFlag => return Ok(()),
         };
-        // With either of these options, the AWS CLI reads only one page.
+        // With `--limit` or `--exclusive-start-key`, the AWS CLI reads only one page.
         if matches!(option, "limit" | "exclusive-start-key") {
             self.reads_all_pages = false;
         }
@@ -230,6 +230,9 @@ mod tests {
             std::fs::write(file, &found).unwrap();
             return;
         }
-        assert_eq!(found, text, "UPDATE=1 rewrites what is expected");
+        assert_eq!(
+            found, text,
+            "the result differs from the expected file; UPDATE=1 rewrites the file"
+        );
     }
 }

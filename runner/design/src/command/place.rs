@@ -17,8 +17,8 @@ pub fn place_of(findings: &Findings<'_>, at: Span, command: &str, word: &str) ->
         let indent = if line == 0 { at.column.saturating_sub(1) } else { 0 };
         let start = source.char_indices().nth(indent).map_or(source.len(), |(start, _)| start);
         let rest = source.get(start..).unwrap_or_default();
-        // The first line that is not part of the command is beyond its end. Line 0 is exempt,
-        // because it may contain more than the command.
+        // The first line that is not part of the command is after the end of the command. Line 0 is
+        // exempt, because it may also contain text after the command.
         if line > 0 && !command.contains(&single_spaces(rest)) {
             break;
         }

@@ -19,7 +19,7 @@ use crate::trial::Outcome;
 
 /// A scan answers an access pattern.
 pub const SCAN: &str = "scan";
-/// A filter discards most of what was read.
+/// A filter discards most of the items that a pattern reads.
 pub const FILTER: &str = "filter";
 /// A partition key receives more load than a partition can serve.
 pub const HOT_PARTITION: &str = "hot-partition";
@@ -173,6 +173,10 @@ pub fn refused_preparation(
     (operation, error): (&str, &str),
 ) -> Diagnostics {
     let findings = Findings::new(file, text);
-    findings.error(at, format!("the store refuses {operation}: {error}"), "correct it here");
+    findings.error(
+        at,
+        format!("the local store rejects {operation}: {error}"),
+        "correct this table or item",
+    );
     findings.into_parts().0
 }

@@ -67,11 +67,12 @@ impl Tried<'_> {
     /// Reports that the store rejects the request. The most probable cause is a key condition on an
     /// attribute that is not in the key.
     fn refused(&self, error: &str) {
-        let message = format!("the store refuses the pattern `{}`: {error}", self.pattern.pattern);
+        let message =
+            format!("the local store rejects the pattern `{}`: {error}", self.pattern.pattern);
         match self.key_condition_mistake() {
             Some((word, help)) => self.report_at(&word, REFUSED, message, &help),
             None => {
-                let help = "correct the command, or the tables and items that it needs";
+                let help = "correct the command, or the tables and items that it uses";
                 self.report(REFUSED, message, help);
             }
         }
@@ -113,7 +114,7 @@ impl Tried<'_> {
             self.report(
                 SCAN,
                 format!("the pattern `{name}` scans: it reads, and pays for, every item{units}"),
-                "answer it by a Query, with a key or an index for it; accept `scan` for an export or a small table",
+                "use a Query with a key or an index for this pattern; accept `scan` for an export or a small table",
             );
         }
         let is_filtered = self.command.request.contains_key("FilterExpression");
@@ -122,14 +123,14 @@ impl Tried<'_> {
             self.report(
                 FILTER,
                 format!("the pattern `{name}` reads {read} items and returns {returned}: the filter discards {percent} % of the items that you pay for"),
-                "make the attribute of the filter a part of a key, or of a sparse index",
+                "add the filter's attribute to a key, or to a sparse index",
             );
         }
         if self.command.operation.is_read() && read == 0 {
             self.report(
                 NO_ITEMS,
                 format!("the pattern `{name}` finds none of the example items"),
-                "correct its key values, or add an item that it finds",
+                "correct its key values, or add an example item that the pattern finds",
             );
         }
     }
@@ -161,13 +162,13 @@ impl Tried<'_> {
                     true => format!("by which the pattern `{pattern}` filters"),
                     false => format!("which the pattern `{pattern}` reads"),
                 };
-                let message = format!("no item has `{name}`, {use_of}");
+                let message = format!("no example item has `{name}`, {use_of}");
                 self.report_at(name, UNKNOWN_ATTRIBUTE, message, &help);
             }
         }
     }
 
-    /// Reports attributes that a read needs but its index lacks. Returns true if there are any.
+    /// Reports attributes that a read requests but its index lacks. Returns true if there are any.
     fn narrow_projection(&self) -> bool {
         let table = self.command.tables().first().and_then(|name| self.context.model.table(name));
         let Some((_, table)) = table else { return false };
@@ -183,8 +184,8 @@ impl Tried<'_> {
         }
         let is_local = table.local_secondary_indexes.contains(index);
         let effect = match is_local {
-            true => "each item is read from the table too",
-            false => "DynamoDB refuses it",
+            true => "DynamoDB also reads each item from the table",
+            false => "DynamoDB rejects the request",
         };
         self.report_at(
             missing.first().map_or("", String::as_str),
@@ -195,7 +196,7 @@ impl Tried<'_> {
                 listed(missing.iter().map(String::as_str)).replace(" or ", " and "),
                 self.pattern.pattern
             ),
-            "add it to `NonKeyAttributes` of the index, or read the items of the table by their keys",
+            "add the missing attributes to `NonKeyAttributes` of the index, or read the items of the table by their keys",
         );
         true
     }

@@ -17,7 +17,7 @@ use crate::report::{dollars, number};
 
 /// The maximum size of an item in bytes. Source: DynamoDB developer guide, "Quotas".
 const ITEM_BYTES_MAX: f64 = 409_600.0;
-/// The share of the maximum size above which an item is reported.
+/// The fraction of the maximum size above which an item is reported.
 const NEAR: f64 = 0.75;
 /// The number of distinct values below which a partition key is reported.
 const FEW: f64 = 20.0;
@@ -136,7 +136,7 @@ impl Checked<'_> {
                 number(most)
             ),
             &format!(
-                "spread each value over {shards} write shards, twice what the load needs: append a number from 0 to {} to the key",
+                "spread each value over {shards} write shards, twice as many as the load requires: append a shard number from 0 to {} to the key",
                 shards - 1.0
             ),
         );
@@ -158,7 +158,8 @@ impl Checked<'_> {
                     && command.tables().first() == Some(&self.table.table_name.as_str())
             })
             .collect();
-        // Without any patterns, as in an exported model, every index would be reported.
+        // A model without patterns, such as an exported model, is exempt, because every index of it
+        // would be reported as unused.
         if users.is_empty() && !is_named && !model.patterns.is_empty() {
             let price = self
                 .part(Some(index))
@@ -171,7 +172,7 @@ impl Checked<'_> {
                 UNUSED_INDEX,
                 &self.place(Some(index)),
                 format!("no access pattern uses the index `{name}`; each write pays for it{price}"),
-                "remove it, or add the access pattern that uses it",
+                "remove the index, or add the access pattern that uses it",
             );
             return;
         }
@@ -221,7 +222,7 @@ impl Checked<'_> {
             let (message, help) = match keys {
                 Some(_) => (
                     format!(
-                        "a partition key has {each:.1} GB on average; a table with a local index allows {PARTITION_GB} GB"
+                        "each partition key has {each:.1} GB of items on average, but a local index allows only {PARTITION_GB} GB"
                     ),
                     "use a global index instead, or a key with more values",
                 ),
@@ -240,7 +241,7 @@ impl Checked<'_> {
     fn items(&self) {
         let (name, workload) =
             (&self.table.table_name, self.context.model.workload.get(&self.table.table_name));
-        let help = "keep large values in S3 and their key here, or split the item";
+        let help = "store large values in S3 and only their S3 keys in the item, or split the item";
         if let Some(bytes) = workload
             .and_then(|workload| workload.item_bytes)
             .map(float)

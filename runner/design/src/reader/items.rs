@@ -32,8 +32,8 @@ pub(super) fn read(model: &mut DataModel, entry: &Entry, findings: &Findings<'_>
         check_key(table, &item, node, findings);
         let key: Vec<_> = table.key().iter().map(|name| item.get(*name).map(plain)).collect();
         if let Some(first) = keys.insert(key, node.at.line) {
-            let message = format!("this item has the key of the item in line {first}");
-            findings.error(node.at, message, "change its key, or remove one of the two");
+            let message = format!("this item has the same key as the item in line {first}");
+            findings.error(node.at, message, "change its key, or remove one of the two items");
         }
         items.push((item, Place::Item(entry.key.clone(), at), node.at));
     }

@@ -47,7 +47,7 @@ fn read_model(text: &str, findings: &Findings<'_>) -> Option<DataModel> {
             "write an object with `tables`, `items` and `access_patterns`",
         )),
         length if length > FILE_BYTES_MAX => Some((
-            format!("this file has {length} bytes, but at most {FILE_BYTES_MAX} are read"),
+            format!("this file has {length} bytes, but at most {FILE_BYTES_MAX} are allowed"),
             "remove items, or export with fewer `--samples`; a few items of each kind are enough",
         )),
         _ => None,
@@ -68,7 +68,7 @@ fn read_model(text: &str, findings: &Findings<'_>) -> Option<DataModel> {
             findings.error(
                 node.at,
                 "this is not a definition of a table",
-                "compare it with a request of `CreateTable`",
+                "write a table as in a `CreateTable` request",
             );
             continue;
         };

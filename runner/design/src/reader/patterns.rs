@@ -114,7 +114,9 @@ fn check_index(table: &Table, name: &str, at: Span, findings: &Findings<'_>) {
         let known = || table.indexes().map(|index| index.index_name.as_str());
         let help = match similar(name, known()) {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None if known().next().is_none() => "remove it, or add it to the table".to_owned(),
+            None if known().next().is_none() => {
+                "remove the name, or add the index to the table".to_owned()
+            }
             None => format!("the table has {}", listed(known())),
         };
         let message = format!("the table `{}` has no index `{name}`", table.table_name);

@@ -241,7 +241,7 @@ pub(super) fn check(node: &Node, shape: &Shape, findings: &Findings<'_>) {
             let meant = node.as_text().and_then(|text| meant(text, known.iter().copied()));
             let help = match meant {
                 Some(meant) => format!("did you mean `{meant}`?"),
-                None => "write one of these".to_owned(),
+                None => "write one of these values".to_owned(),
             };
             wrong(&listed(known.iter().copied()), &help);
         }

@@ -1,7 +1,7 @@
 //! Replacement of surrogate pairs in JSON escapes by their characters.
 //!
 //! ASCII-only JSON writes a character above U+FFFF as two escapes, such as `\ud83d\ude00`. YAML has
-//! no surrogate pairs, and the YAML parser reads the file, so they must be replaced before.
+//! no surrogate pairs, so this module replaces the pairs before the YAML parser reads the file.
 
 use std::borrow::Cow;
 

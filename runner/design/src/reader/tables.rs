@@ -109,7 +109,7 @@ fn check_key(key: &[Node], many: usize, owner: &Node, findings: &Findings<'_>) {
         if count(kind) > many {
             let message =
                 format!("this key has {} `{kind}` attributes, the maximum is {many}", count(kind));
-            let help = "remove the others; only a global index may have more than one, up to four";
+            let help = "remove the excess attributes; only a global index can have more than one of each type, up to four";
             findings.error(at, message, help);
         }
     }
@@ -125,7 +125,7 @@ fn check_indexes(table: &Table, node: &Node, findings: &Findings<'_>) {
         let at = node.get("Projection").map_or(node.at, |projection| projection.at);
         let names = &index.projection.non_key_attributes;
         if (index.projection.projection_type == ProjectionType::Include) == names.is_empty() {
-            let message = "only the projection `INCLUDE` has `NonKeyAttributes`";
+            let message = "`NonKeyAttributes` is required with the projection `INCLUDE` and allowed only with it";
             findings.error(
                 at,
                 message,
@@ -139,7 +139,7 @@ fn check_indexes(table: &Table, node: &Node, findings: &Findings<'_>) {
     {
         let first = index.key_schema.iter().find(|element| element.key_type == KeyType::Hash);
         if let Some(own) = own.filter(|own| Some(*own) != first) {
-            let message = "a local index has the partition key of its table".to_owned();
+            let message = "a local index must have the partition key of its table".to_owned();
             let help = format!("write `{}`, or use `GlobalSecondaryIndexes`", own.attribute_name);
             findings.error(node.at, message, help);
         }
@@ -153,11 +153,11 @@ fn check_billing(table: &Table, node: &Node, findings: &Findings<'_>) {
     if is_provisioned != table.provisioned_throughput.is_some() {
         let (message, help) = match is_provisioned {
             true => (
-                "a table that is not on demand needs `ProvisionedThroughput`",
+                "a table with provisioned capacity requires `ProvisionedThroughput`",
                 "write `\"BillingMode\": \"PAY_PER_REQUEST\"`, or add `ProvisionedThroughput`",
             ),
             false => (
-                "a table on demand has no `ProvisionedThroughput`",
+                "a table on demand cannot have `ProvisionedThroughput`",
                 "remove it, or write `\"BillingMode\": \"PROVISIONED\"`",
             ),
         };

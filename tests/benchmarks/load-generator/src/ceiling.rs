@@ -135,11 +135,11 @@ pub(crate) async fn serve(ceiling: Ceiling, folder: &Path) -> Result<()> {
     let accepting = tokio::spawn(accept(listener, Arc::new(answers)));
     let (ended, end) = oneshot::channel();
     spawn_thread("input", move || {
-        // Only the end of the input matters, because the parent writes nothing.
+        // The parent process writes nothing, so only the end of the input matters.
         let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0; 1]);
         let _ = ended.send(());
     })?;
-    // A failure of the input thread also counts as the end.
+    // A failure of the thread that reads standard input also ends the server.
     let _ = end.await;
     accepting.abort();
     Ok(())
@@ -158,14 +158,14 @@ async fn accept(listener: TcpListener, answers: Arc<Answers>) {
 }
 
 async fn serve_connection(stream: TcpStream, answers: Arc<Answers>) {
-    // Without TCP_NODELAY, the connection works but is slower.
+    // The error is ignored, because the connection also works without TCP_NODELAY, only slower.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let answers = Arc::clone(&answers);
         async move { Ok::<_, Infallible>(answers.answer(request).await) }
     });
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // The client reports a connection that ended early.
+    // The error is ignored, because the client reports a connection that ended early.
     let _ = connection.await;
 }
 
@@ -257,7 +257,7 @@ fn commit_groups(mut waiting: mpsc::Receiver<Commit>, logs: &[LogThread], syncs:
         }
         syncs.fetch_add(1, Ordering::Relaxed);
         for waiter in waiters {
-            // A client that has disconnected needs no answer.
+            // The client may have disconnected, so a failure to answer is ignored.
             let _ = waiter.send(());
         }
     }

@@ -43,7 +43,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A complete answer.
+/// A response that was completely received.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
@@ -96,7 +96,7 @@ impl Connection {
                 _ = open => *driver = None,
             }
         }
-        // The connection has ended, so the answer has arrived or never will.
+        // The connection has ended, so the answer has already arrived, or never arrives.
         answer.await
     }
 }

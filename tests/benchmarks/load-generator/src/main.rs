@@ -2,7 +2,7 @@
 //!
 //! The tool is for this project's developers and is not shipped. `client` and `request` send
 //! requests at low cost; `workload` defines them; `measurement` sends them in a closed loop;
-//! `ceiling` is the comparison. The tool verifies only the sum of the counter.
+//! `ceiling` provides the upper bounds. The tool verifies only the sum of the counter.
 //! `docs/development/benchmarks.md` explains the results.
 
 mod arguments;
@@ -147,7 +147,7 @@ impl Run<'_> {
             Ok((outcome, syncs::of_ceiling(&server.endpoint).await?))
         }
         .await;
-        // The echo has no folder.
+        // The error is ignored, because the echo server has no folder.
         let _ = std::fs::remove_dir_all(&folder);
         let (outcome, syncs) = measured?;
         self.report(ceiling.name(), Operation::Put, connections, &outcome, syncs)

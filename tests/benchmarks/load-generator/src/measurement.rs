@@ -97,7 +97,7 @@ pub(crate) async fn measure(plan: Plan) -> Result<Outcome> {
     thread::Builder::new()
         .name("generator".to_owned())
         .spawn(move || {
-            // A dropped receiver needs no outcome.
+            // The receiver may have been dropped, so a failure to send the outcome is ignored.
             let _ = sender.send(generate(&plan, began));
         })
         .map_err(|error| format!("cannot start the load generator: {error}"))?;
@@ -233,7 +233,7 @@ impl<'a> Driver<'a> {
 }
 
 enum Closed {
-    /// The time is over.
+    /// The time of the measurement is over.
     Done,
     /// The server closed the connection, or it broke.
     Broken,

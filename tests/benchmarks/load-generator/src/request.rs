@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 const ITEM_BYTES: usize = 300;
 /// The number of digits of a key.
 const KEY_DIGITS: usize = 9;
-/// The placeholder for a key's number in a body. No other part of a body contains these characters.
+/// The placeholder for a key's number in a body. No other part of a body contains the placeholder's
+/// characters.
 const KEY_MARK: &str = "@@@@@@@@@";
 /// The number of digits of the attribute that differs in each version of an item.
 const VERSION_DIGITS: usize = 12;
@@ -98,7 +99,7 @@ fn write_digits(room: Option<&mut [u8]>, mut number: u64) {
 
 /// Returns an item of [`ITEM_BYTES`]: with the keys `k…` and `s`, or `p…` in a queried partition.
 fn item(partition: &str, sort: &str) -> Value {
-    // The size of the other names and values. The number takes 1 + 12/2 bytes.
+    // The size of the item in bytes without the value of `title`. The number takes 1 + 12/2 bytes.
     let taken = 2 + partition.len() + 2 + sort.len() + 7 + 7 + 5;
     json!({
         "pk": {"S": partition},

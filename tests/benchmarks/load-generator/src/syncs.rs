@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::client::{Connection, Endpoint};
 use crate::error::Result;
 
-/// Returns the body of the answer for a path.
+/// Returns the body of the server's answer to a GET request for a path.
 async fn ask(endpoint: &Endpoint, path: &str) -> Result<Bytes> {
     let request = Request::get(path).header(HOST, &endpoint.authority).body(Full::default())?;
     let answer = Connection::open(endpoint).await?.exchange(request).await?;

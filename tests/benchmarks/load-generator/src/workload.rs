@@ -128,7 +128,7 @@ fn batch_keys(random: u64, item_count: u64) -> impl Iterator<Item = u64> {
 pub(crate) fn is_complete(operation: Operation, body: &[u8]) -> bool {
     match operation {
         Operation::Batch => {
-            // Some stores omit the member if there are no unprocessed items.
+            // Some stores omit the member `UnprocessedItems` if there are no unprocessed items.
             let left_over = br#""UnprocessedItems":"#;
             let place = body.windows(left_over.len()).position(|window| window == left_over);
             place

@@ -9,13 +9,13 @@ use crate::parts::{cell, form, message, table};
 use crate::query::href;
 use crate::tasks::{Task, TaskState};
 
-/// The maximum number of tasks that the page shows. The JSON twin has all tasks that the console
-/// keeps.
+/// The maximum number of tasks that the page shows. The JSON version has all tasks that are in the
+/// console's memory.
 const TASKS_MAX: usize = 3;
 /// The maximum number of characters of a task's result that the page shows.
 const ANSWER_MAX: usize = 4_000;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Archive, without its frame.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Archive" }
@@ -63,7 +63,7 @@ fn result(task: &Task) -> Markup {
                 TaskState::Done(answer) => {
                     p.good { "Task " (task.id) ": " (task.what) ": done" }
                     pre { (answer.chars().take(ANSWER_MAX).collect::<String>()) }
-                    p.note { "Save a receipt that you need: this console loses its receipts when it ends." }
+                    p.note { "If you need the receipt, save it: the console keeps receipts only until it ends." }
                 },
                 TaskState::Failed(reason) => p.error { "Task " (task.id) ": " (task.what) " failed: " (reason) },
             }
@@ -164,7 +164,7 @@ fn restore(view: &View, writes: Writes<'_>) -> Markup {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     html! {
         h2 { "Restore" }
-        p.note { "Puts archived items back into their table, except items of which the table has a newer version. A preview comes first and writes nothing." }
+        p.note { "Restores archived items to their table, except items of which the table has a newer version. The preview writes nothing." }
         form method="get" action="/archive" {
             input type="hidden" name="do" value="restore";
             @if let Some(bucket) = &view.bucket { input type="hidden" name="bucket" value=(bucket); }
@@ -192,7 +192,7 @@ fn restore_preview(view: &View, restore: &Restore, writes: Writes<'_>) -> Markup
         @if restore.button {
             (form::button(writes, "/archive/restore", &back, "Restore these items", &fields))
         } @else if restore.problem.is_none() {
-            p.note { "The preview selects no item, or more than the " (BUTTON_ROWS_MAX) " rows that a button restores. Command:" }
+            p.note { "There is no button, because the preview selects no item or more than " (BUTTON_ROWS_MAX) " rows. Run this command instead:" }
         }
         p { (message::command(&restore.command)) }
     }
@@ -205,7 +205,7 @@ fn erasure(view: &View, writes: Writes<'_>) -> Markup {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     html! {
         h2 { "Erase" }
-        p.note { "Removes the rows of a key or a tenant from the archive, permanently, and writes a receipt." }
+        p.note { "Permanently removes all rows of a key or a tenant from the archive, and writes a receipt." }
         form method="get" action="/archive" {
             input type="hidden" name="do" value="erase";
             @if let Some(bucket) = &view.bucket { input type="hidden" name="bucket" value=(bucket); }

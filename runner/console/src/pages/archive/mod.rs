@@ -50,7 +50,7 @@ enum Preview {
     Erasure(EraseForm),
 }
 
-/// Collects the data that the page shows.
+/// Collects the data of the page Archive.
 ///
 /// # Errors
 /// The query is invalid, or the object store does not answer.
@@ -194,7 +194,7 @@ async fn preview_restore(archive: &Archive, endpoint: &str, form: RestoreForm) -
 async fn in_time<T>(preview: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::time::timeout(PREVIEW_LIMIT, preview).await.unwrap_or_else(|_| {
         Err(fatal!(
-            "the preview takes longer than {} s; run the command with --dry-run",
+            "the preview takes longer than {} s; run `weir archive restore` or `weir archive erase` with --dry-run",
             PREVIEW_LIMIT.as_secs()
         ))
     })

@@ -42,7 +42,7 @@ impl RestoreForm {
         fields
     }
 
-    /// Returns the command that has the same effect.
+    /// Returns the `weir archive restore` command that has the same effect as the form.
     pub(crate) fn command(&self) -> String {
         let mut command = "weir archive restore".to_owned();
         for (name, value) in self.fields() {
@@ -90,7 +90,7 @@ impl EraseForm {
         std::iter::once(("table", self.table.as_str())).chain(optional).collect()
     }
 
-    /// Returns the command that has the same effect.
+    /// Returns the `weir archive erase` command that has the same effect as the form.
     pub(crate) fn command(&self) -> String {
         let mut command = "weir archive erase".to_owned();
         for (name, value) in self.fields() {

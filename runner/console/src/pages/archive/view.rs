@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::tasks::{Task, TaskState};
 
-/// The data that the page shows.
+/// The data of the page Archive.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.
@@ -51,16 +51,16 @@ pub(crate) struct Day {
     pub(crate) table: String,
     /// The UTC day.
     pub(crate) day: String,
-    /// The number of objects.
+    /// The number of the day's objects in the archive.
     pub(crate) parts: u64,
     pub(crate) bytes: u64,
-    /// The number of rows; `None` if it was not read.
+    /// The number of the day's rows; `None` if the page did not read it.
     pub(crate) rows: Option<u64>,
     /// The number of objects that cannot be read.
     pub(crate) damaged_parts: u64,
-    /// The time of the first delete.
+    /// The time of the day's first delete.
     pub(crate) first_deleted_at: Option<String>,
-    /// The time of the last delete.
+    /// The time of the day's last delete.
     pub(crate) last_deleted_at: Option<String>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Restore {
     pub(crate) command: String,
 }
 
-/// The fields of a restore.
+/// The fields of the form of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct RestoreForm {
     pub(crate) table: String,
@@ -133,7 +133,7 @@ pub(crate) struct Erasure {
     pub(crate) command: String,
 }
 
-/// The fields of an erasure.
+/// The fields of the form of an erasure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct EraseForm {
     pub(crate) table: String,

@@ -6,7 +6,7 @@ use super::view::{Job, Rule, View};
 use crate::parts::{cell, message, table};
 use crate::query::href;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Copies, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     let next =
@@ -17,7 +17,7 @@ pub(crate) fn html(view: &View) -> Markup {
             p.error role="alert" { (problem) }
         } @else if view.table.is_none() {
             (message::empty(
-                "The template has no function with JOBS_TABLE.",
+                "No function of the template has the environment variable JOBS_TABLE.",
                 &html! { (message::command("weir init fan-out DIRECTORY")) " writes a project that updates copies. For another table of jobs, open " code { "/copies?table=NAME" } "." },
             ))
         } @else if view.read == 0 && view.damaged == 0 {
@@ -53,7 +53,7 @@ fn rule_row(name: &str, rule: Rule) -> Vec<Markup> {
         html! { @if rule.failed > 0 { span.bad { (rule.failed) } } @else { span.good { "0" } } },
         html! {
             @if rule.failed > 0 {
-                (message::command("weir logs fan-out")) " names them; "
+                (message::command("weir logs fan-out")) " shows the failed copies, this command repairs them: "
                 (message::command(&format!("weir fan-out repair --rule {}", client::output::shell_word(name))))
             }
         },

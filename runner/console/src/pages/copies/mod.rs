@@ -18,7 +18,7 @@ const READ: u16 = 500;
 /// The maximum number of jobs that a page shows.
 const SHOWN: usize = 30;
 
-/// Collects the data that the page shows.
+/// Collects the data of the page Copies.
 ///
 /// # Errors
 /// Never: if the jobs cannot be read, the page contains the reason.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// The data that the page shows.
+/// The data of the page Copies.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.

@@ -6,7 +6,7 @@ use super::view::{Counter, View};
 use crate::parts::{cell, form, message, table};
 use crate::query::href;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Counters, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     let rows: Vec<Vec<Markup>> = view.counters.iter().map(row).collect();
     let next = view.next.as_deref().map(|after| href(&["counters"], &[("after", after)]));
@@ -55,7 +55,7 @@ fn row(counter: &Counter) -> Vec<Markup> {
                 None => span.absent { "no total" },
             }
             @if let Some(otherwise) = &counter.otherwise {
-                " " span.bad { "another program wrote " (otherwise) }
+                " " span.bad { "another program set the total to " (otherwise) }
             }
         },
         html! { (counter.sum.as_deref().unwrap_or("–")) },
@@ -104,7 +104,7 @@ mod tests {
         for part in [
             "<span class=\"bad\">differs by 2</span>",
             "<span class=\"good\">equal</span>",
-            "another program wrote `9`",
+            "another program set the total to `9`",
             "a&lt;b&gt;",
             "<span class=\"bad\">not a counter</span>",
             "href=\"/counters?after=d%26e\"",

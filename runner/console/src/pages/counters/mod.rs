@@ -15,7 +15,7 @@ use crate::query::Query;
 /// The number of counters on a page. The page reads all slots of each counter.
 const COUNTERS: u16 = 20;
 
-/// Collects the data that the page shows.
+/// Collects the data of the page Counters.
 ///
 /// # Errors
 /// The number of slots in the template is not a number.

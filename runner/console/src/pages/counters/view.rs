@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The data that the page shows.
+/// The data of the page Counters.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.
@@ -35,7 +35,8 @@ pub(crate) struct Counter {
     pub(crate) slots: usize,
     /// The stamp of the last stream record in the total.
     pub(crate) as_of: Option<String>,
-    /// The value of the attribute `total`, if another program has written it and it is not a total.
+    /// The value of the attribute `total`, if another program has set it, so that it differs from
+    /// the sum of the total item's slots.
     pub(crate) otherwise: Option<String>,
     /// The reason why the counter cannot be read.
     pub(crate) problem: Option<String>,

@@ -7,14 +7,14 @@ use crate::pages::stream::key;
 use crate::parts::{cell, form, message, table};
 use crate::query::href;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Filter, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     let options: Vec<(&str, &str)> =
         view.tables.iter().map(|table| (table.as_str(), table.as_str())).collect();
     html! {
         h1 { "Test a filter" }
-        p { "Runs a filter over the last 100 records of a table. Nothing is invoked and nothing changes." }
+        p { "Runs a filter over the last 100 records of a table. Invokes no function and changes no data." }
         form method="get" action="/stream/filter" {
             (form::choice("table", "table", "Table", table, &options))
             div.field.wide {

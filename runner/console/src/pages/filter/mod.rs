@@ -22,7 +22,7 @@ const RECORDS: usize = 100;
 /// The pattern that an empty form shows.
 const EXAMPLE: &str = r#"{"eventName": ["INSERT"]}"#;
 
-/// Collects the data that the page shows. The query may have the fields `table`, `pattern`, and
+/// Collects the data of the page Filter. The query may have the fields `table`, `pattern`, and
 /// `mapping`, whose filter is used without a pattern.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use mapping::{FilterCriteria, ItemValues};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The data that the page shows.
+/// The data of the page Filter.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.
@@ -34,7 +34,7 @@ pub(crate) struct Row {
     pub(crate) keys: Value,
     /// Whether the record matches, so that the function receives it.
     pub(crate) matches: bool,
-    /// For each evaluated pattern, the clause that failed, or that the pattern matches.
+    /// For each evaluated pattern, the clause that failed, or a statement that the pattern matches.
     pub(crate) why: Vec<String>,
 }
 

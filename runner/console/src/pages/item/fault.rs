@@ -18,9 +18,9 @@ const SHOWN_MAX: usize = 60;
 pub(crate) struct TextFault {
     /// The line number of the fault, from 1.
     pub(crate) line: usize,
-    /// The problem.
+    /// The description of the fault.
     pub(crate) what: String,
-    /// A correct alternative.
+    /// The correct JSON to write instead of the faulty part.
     pub(crate) instead: String,
 }
 
@@ -115,7 +115,7 @@ fn line(text: &str, part: &RawValue) -> usize {
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Returns a correct alternative for a part: the same value with its type.
+/// Returns the correct JSON to write instead of a faulty part: the same value with its type.
 fn instead(part: &RawValue) -> String {
     let Ok(value) = serde_json::from_str::<Value>(part.get()) else { return example() };
     let text = shortened(part.get());
@@ -135,7 +135,8 @@ fn instead(part: &RawValue) -> String {
     }
 }
 
-/// Returns a correct alternative for an object with one member, whose name should be a type.
+/// Returns the correct JSON to write instead of an object with one member, whose name should be a
+/// type.
 fn instead_of_operand(kind: &str, inner: &Value) -> String {
     match (AttributeType::from_descriptor(kind), inner) {
         (None, _) => types(),

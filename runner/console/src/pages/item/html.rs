@@ -11,8 +11,8 @@ use crate::query::href;
 
 /// The maximum size in bytes of the list of attributes.
 const ATTRIBUTES_BYTES_MAX: usize = 26 * 1024;
-/// The maximum size in bytes of the JSON in the form. With the list and the frame, the page stays
-/// below 60 KB.
+/// The maximum size in bytes of the JSON in the form. With the list of attributes and the frame,
+/// the page stays below 60 KB.
 const EDITOR_BYTES_MAX: usize = 22 * 1024;
 /// The number of times that the page and its frame contain the key of the item.
 const KEYS: usize = 8;
@@ -20,7 +20,7 @@ const KEYS: usize = 8;
 const VALUE_CHARACTERS_MAX: usize = 1_000;
 const NAME_CHARACTERS_MAX: usize = 200;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page of an item, without its frame.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     let table = href(&["tables", &view.table], &[]);
     match &view.found {
@@ -52,7 +52,7 @@ fn json_address(view: &View, found: &Found) -> String {
 fn attributes(view: &View, found: &Found) -> Markup {
     let item = &found.item.0;
     let first = view.first.min(item.len().saturating_sub(1));
-    // The page and its frame contain the key several times.
+    // The page and its frame contain the key [`KEYS`] times.
     let keys = KEYS * href(&[], &[("key", &found.key.text())]).len();
     let mut left = ATTRIBUTES_BYTES_MAX.saturating_sub(keys);
     let built = item.iter().skip(first).map(|(name, value)| attribute(name, value));

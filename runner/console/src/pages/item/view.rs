@@ -1,4 +1,4 @@
-//! The data of the page of an item.
+//! The data of the page of an item, for HTML and JSON.
 
 use serde::Serialize;
 

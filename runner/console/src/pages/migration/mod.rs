@@ -1,7 +1,8 @@
-//! One migration: its phase, its speed, whether a cut-over is safe, and the verbs that are safe.
+//! One migration: its phase, its speed, whether a cut-over is safe, and the subcommands that are
+//! safe.
 //!
-//! `operations::migrate` determines all of these facts. The module `watch` reads the streams in the
-//! background.
+//! `operations::migrate` determines the phase, the speed and what is safe. The module `watch` reads
+//! the streams in the background.
 
 mod html;
 mod samples;
@@ -18,13 +19,13 @@ use self::view::{Action, Backfill, Line, Stream, Verified, View, Workers};
 use crate::context::Context;
 use crate::error::PageError;
 
-/// The verbs that have a button.
+/// The subcommands that have a button.
 const BUTTONS: [&str; 3] = ["pause", "resume", "throttle"];
 
 /// The maximum number of journal lines that the page shows. A migration has about ten.
 const LINES_MAX: usize = 50;
 
-/// Collects the data that the page shows.
+/// Collects the data of the page of a migration.
 ///
 /// # Errors
 /// The migration does not exist, or the store does not answer.
@@ -39,7 +40,7 @@ pub(crate) async fn view(context: &Context, name: &str) -> Result<View, PageErro
     context.watches().ask(&migrate, name);
     let (samples, samples_problem) = match &overview.plan {
         Some(plan) => samples::read(&migrate, plan).await,
-        None => (Vec::new(), Some("the plan was not written".to_owned())),
+        None => (Vec::new(), Some("the migration has no stored plan".to_owned())),
     };
     let now = Instant::now();
     let mut view = of(name, overview);
@@ -94,7 +95,7 @@ fn of(name: &str, overview: Overview) -> View {
         },
         stream_note: text("/stream_problem").or_else(|| {
             let note =
-                "not read: the first read has not finished, or the migration follows no stream";
+                "unknown: the first read of the streams has not finished, or the migration follows no stream";
             stream.is_none().then(|| note.to_owned())
         }),
         stream,

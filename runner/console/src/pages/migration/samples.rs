@@ -21,7 +21,13 @@ pub(super) async fn read(migrate: &Migrate, plan: &Plan) -> (Vec<Sample>, Option
     match read {
         Ok(Ok(samples)) => (samples.into_iter().map(shown).collect(), None),
         Ok(Err(failure)) => (Vec::new(), Some(failure.to_string())),
-        Err(_) => (Vec::new(), Some(format!("the tables did not answer in {} s", LIMIT.as_secs()))),
+        Err(_) => (
+            Vec::new(),
+            Some(format!(
+                "the source and target tables did not answer within {} s",
+                LIMIT.as_secs()
+            )),
+        ),
     }
 }
 

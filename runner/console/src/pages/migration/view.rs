@@ -4,14 +4,14 @@ use operations::migrate::api::{CutoverSafety, EndedSwitch, PhaseStep};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The data that the page shows.
+/// The data of the page of a migration.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     /// The name of the migration.
     pub(crate) name: String,
-    /// The kind, as a plan file names it.
+    /// The kind of the migration, as a plan file names it.
     pub(crate) kind: Option<&'static str>,
     /// The source tables.
     pub(crate) sources: Vec<String>,
@@ -36,16 +36,16 @@ pub(crate) struct View {
     pub(crate) writers_blocked_since: Option<i64>,
     /// The last cut-over or revert that has ended.
     pub(crate) last_switch: Option<EndedSwitch>,
-    /// The result of the last comparison before the cut-over.
+    /// The result of the last comparison of targets with transformed sources, before the cut-over.
     pub(crate) verified: Option<Verified>,
-    /// The number of differences in the last comparison after the cut-over, which checks that a
-    /// revert is safe.
+    /// The number of differences between sources and targets in the last comparison after the
+    /// cut-over, which checks that a revert is safe.
     pub(crate) back_differences: Option<u64>,
     /// The items that were refused, that collided, or whose targets already existed.
     pub(crate) problems: Vec<String>,
-    /// The verbs that are safe now.
+    /// The subcommands that are safe now.
     pub(crate) actions: Vec<Action>,
-    /// Some source items, with the target items that the plan creates from them.
+    /// A sample of the source items, with the target items that the plan creates from them.
     pub(crate) samples: Vec<Sample>,
     /// The reason why there are no samples.
     pub(crate) samples_problem: Option<String>,
@@ -68,7 +68,7 @@ pub(crate) struct Backfill {
     pub(crate) written: u64,
     /// The number of items that cannot be transformed.
     pub(crate) refused: u64,
-    /// The number of segments that were read to their end.
+    /// The number of segments that were completely read.
     pub(crate) segments_done: u64,
     pub(crate) segments: u64,
     /// Items per second between the last views of this page, oldest first.
@@ -111,7 +111,7 @@ pub(crate) struct Stream {
     pub(crate) seen_seconds_ago: u64,
 }
 
-/// The result of a comparison.
+/// The result of a comparison of targets with transformed sources.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Verified {
     pub(crate) differences: u64,
@@ -131,7 +131,7 @@ pub(crate) struct Action {
     pub(crate) command: String,
     /// The consequence, in one sentence.
     pub(crate) consequence: String,
-    /// Whether the page has a button for the verb.
+    /// Whether the page has a button for the subcommand.
     pub(crate) button: bool,
 }
 

@@ -18,8 +18,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 const WANTED: Duration = Duration::from_secs(30);
 /// The maximum number of migrations whose streams are read concurrently.
 const WATCHES_MAX: usize = 8;
-/// The number of points of the backfill's progress that are kept. They cover two minutes of an open
-/// page.
+/// The number of points of the backfill's progress that are stored. They cover two minutes of an
+/// open page.
 const POINTS_MAX: usize = 60;
 /// The minimum time between two points.
 const POINT_PERIOD: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use super::view::{Listed, View};
 use crate::parts::{message, table, time};
 use crate::query::href;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Migrations, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     let rows: Vec<Vec<Markup>> = view.migrations.iter().map(row).collect();
     html! {

@@ -13,8 +13,8 @@ use crate::error::PageError;
 /// The maximum number of migrations that the page shows.
 const SHOWN_MAX: usize = 100;
 
-/// Collects the data that the page shows. Scanning the control table is cheap: it has a few hundred
-/// entries for each migration, and no user data.
+/// Collects the data of the page Migrations. Scanning the control table is cheap: it has a few
+/// hundred entries for each migration, and no user data.
 ///
 /// # Errors
 /// The store does not answer.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The data that the page shows.
+/// The data of the page Migrations.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.
@@ -27,6 +27,6 @@ pub(crate) struct Listed {
     pub(crate) writers_blocked: bool,
     /// The start time, in seconds since 1970.
     pub(crate) begun: Option<i64>,
-    /// The number of differences in the last comparison.
+    /// The number of differences between targets and transformed sources in the last comparison.
     pub(crate) differences: Option<u64>,
 }

@@ -37,7 +37,7 @@ pub(crate) fn choice_html(view: &Choice) -> Markup {
     html! {
         h1 { "Partitions" }
         @if view.tables.is_empty() {
-            (message::empty("The store has no table.", &html! { "Create one, then choose it here." }))
+            (message::empty("The store has no table.", &html! { "Create a table, then reload this page." }))
         } @else {
             p { "Choose a table:" }
             ul {
@@ -87,7 +87,8 @@ fn hot_keys(view: &View) -> Markup {
 }
 
 fn hot_key(table: &str, kind: &str, hot: &HotKey) -> Vec<Markup> {
-    // {"year":{"N":"2013"}}: the query builder takes only the inner string of such a key.
+    // A hot key is an object such as {"year":{"N":"2013"}}; the query builder takes only the string
+    // `2013`.
     let value =
         hot.key.as_object().and_then(|key| key.values().next()?.as_object()?.values().next());
     let text = value.and_then(Value::as_str).unwrap_or_default();
@@ -164,7 +165,7 @@ fn split(view: &View, writes: Writes<'_>) -> Markup {
             }
             div.field {
                 label for="at" { "First token of the upper part" }
-                input id="at" name="at" inputmode="numeric" placeholder="halves of equal size";
+                input id="at" name="at" inputmode="numeric" placeholder="the middle of the partition";
             }
             button type="submit" { "Split" }
         }

@@ -69,7 +69,7 @@ pub(crate) async fn view(context: &Context, table: &str, query: &Query) -> Resul
     }
     let described = match client::partitions::describe(context.endpoint(), table).await {
         Ok(described) => serde_json::from_value::<Described>(described),
-        // The table exists, so the store is of another kind, or has just stopped.
+        // The table exists, so the store is not Weir's own store, or has just stopped.
         Err(reason) => return Ok(View { unavailable: Some(reason.to_string()), ..view }),
     };
     let described = described.map_err(|error| {

@@ -71,8 +71,8 @@ fn texts(mappings: &[Mapping]) -> Texts {
             texts.insert(name(mapping, figure), text);
         }
     }
-    // The sentence of a blocked mapping needs the journal for its reason, so a figure must not
-    // replace it.
+    // The sentence of a blocked mapping contains a reason from the journal, which figures do not
+    // read. So a figure must not replace this sentence.
     texts.retain(|name, _| !name.ends_with("/sentence") || !blocked(mappings, name));
     texts
 }

@@ -12,7 +12,7 @@ use crate::query::href;
 /// The maximum number of mappings on a page, which keeps it below 60 KB.
 const MAPPINGS_MAX: usize = 16;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Pipelines, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     html! {
         h1 { "Pipelines" }
@@ -49,10 +49,10 @@ fn running(view: &View) -> Markup {
             (counts(&sorted))
         }
         @if !view.functions_not_run.is_empty() {
-            h2 { "Functions that do not run here" }
+            h2 { "Functions that do not run on this machine" }
             @let rows: Vec<Vec<Markup>> = view.functions_not_run.iter()
                 .map(|it| vec![html! { (it.function) }, html! { (it.reason) }]).collect();
-            (table::table("Functions that do not run here", &["function", "reason"], &rows))
+            (table::table("Functions that do not run on this machine", &["function", "reason"], &rows))
         }
     }
 }
@@ -91,15 +91,15 @@ fn next(mapping: &Mapping, table: &str) -> Markup {
         @match mapping.state {
             State::AllFiltered => {
                 a href=(href(&["stream", "filter"], &[("table", table), ("mapping", &mapping.mapping)])) { "Test its filter" }
-                " on the last records, or see " a href=(stream) { "each record's clause" } "."
+                " on the last records, or see " a href=(stream) { "the clause that dropped each record" } "."
             },
             State::Blocked => {
                 @if let Some(record) = &mapping.blocked_at {
-                    a href=(href(&["stream", record], &[])) { "Its attempts" } ", or "
+                    a href=(href(&["stream", record], &[])) { "The attempts of the blocked record" } ", or "
                 }
-                a href=(stream) { "the records that wait" } "."
+                a href=(stream) { "the waiting records" } "."
             },
-            State::Discarded => { a href=(stream) { "The records, with a button to redrive each" } "." },
+            State::Discarded => { a href=(stream) { "The discarded records, each with a button to redrive it" } "." },
             State::Ended | State::Disabled | State::NotRun | State::Starting => {},
             State::NoRecords | State::Waiting | State::CaughtUp if !table.is_empty() => { a href=(stream) { "Its records" } "." },
             State::NoRecords | State::Waiting | State::CaughtUp => {},

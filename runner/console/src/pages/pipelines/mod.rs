@@ -34,7 +34,7 @@ const PAGES_MAX: usize = 100;
 /// The number of newest journal segments (8 MB) that are searched for the reason of a failure.
 const SEGMENTS: usize = 2;
 
-/// Collects the data that the page shows.
+/// Collects the data of the page Pipelines.
 ///
 /// # Errors
 /// The store does not answer.

@@ -100,10 +100,16 @@ pub(super) fn of(mapping: &MappingStatus, failing: Option<&Failing>) -> (State, 
         );
     }
     if let Some(why) = &mapping.unavailable {
-        return (State::Blocked, format!("blocked: its stream cannot be listed: {why}"));
+        return (
+            State::Blocked,
+            format!("blocked: the shards of its stream cannot be listed: {why}"),
+        );
     }
     if !mapping.described {
-        return (State::Starting, "starting: its shards are not known yet".to_owned());
+        return (
+            State::Starting,
+            "starting: the shards of its stream are not listed yet".to_owned(),
+        );
     }
     if mapping.unsaved {
         let why = "starting: reading begins when the starting positions are on disk";
@@ -201,7 +207,7 @@ mod tests {
     #[test]
     fn a_mapping_that_does_not_read_has_its_sentence() {
         for (members, expected, sentence) in [
-            (r#""described": false"#, State::Starting, "its shards are not known"),
+            (r#""described": false"#, State::Starting, "the shards of its stream are not listed"),
             (r#""described": true, "unsaved": true"#, State::Starting, "on disk"),
             (r#""ended": true, "end": "it is disabled""#, State::Ended, "ended: it is disabled"),
             (r#""unavailable": "no answer""#, State::Blocked, "cannot be listed: no answer"),

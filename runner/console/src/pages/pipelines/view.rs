@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::state::{self, State};
 use super::status::{MappingStatus, OtherMapping, Target};
 
-/// The data that the page shows.
+/// The data of the page Pipelines.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.

@@ -10,10 +10,10 @@ use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
 /// The maximum number of attempts that the page shows for a mapping: the last attempts. The JSON
-/// twin has all attempts.
+/// version has all attempts.
 const ATTEMPTS_MAX: usize = 20;
 
-/// The maximum number of bytes of the record that the page shows. The JSON twin has the complete
+/// The maximum number of bytes of the record that the page shows. The JSON version has the complete
 /// record.
 const RECORD_BYTES_MAX: usize = 12 * 1024;
 
@@ -21,7 +21,7 @@ const RECORD_BYTES_MAX: usize = 12 * 1024;
 /// shows the command that prints it.
 const LOG_BYTES_MAX: usize = 16 * 1024;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page of a record, without its frame.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     let back = href(&["stream", &view.sequence], &[("table", table)]);
@@ -126,7 +126,7 @@ fn event(record: &Value) -> Markup {
     html! {
         details id="event" {
             summary { "The record as a function receives it" }
-            pre { (shown) @if shown.len() < text.len() { "\n… (" (text.len()) " bytes; the JSON of this page has all)" } }
+            pre { (shown) @if shown.len() < text.len() { "\n… (" (text.len()) " bytes; the JSON of this page has the complete record)" } }
         }
     }
 }
@@ -179,7 +179,7 @@ mod tests {
             "&lt;line&gt;",
             "weir logs F --request request-99",
             "lacks 3 reports",
-            "the JSON of this page has all",
+            "the JSON of this page has the complete record",
         ] {
             assert!(text.contains(part), "{part}");
         }

@@ -13,8 +13,8 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Collects the data that the page shows. `record` is a sequence number or an event id; the query
-/// may have the field `table`.
+/// Collects the data of the page of a record. `record` is a sequence number or an event id; the
+/// query may have the field `table`.
 ///
 /// # Errors
 /// No `weir up` is running, or neither a stream nor the journal contains the record.

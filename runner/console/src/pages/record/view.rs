@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::log;
 
-/// The data that the page shows.
+/// The data of the page of a record.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.
@@ -25,7 +25,7 @@ pub(crate) struct View {
     pub(crate) record: Option<Value>,
     /// The reason why no stream contains the record; `None` if a stream does.
     pub(crate) absence: Option<String>,
-    /// Why `weir up` cannot write its journal, if it cannot.
+    /// The reason why `weir up` cannot write its journal; `None` if it can.
     pub(crate) hindered: Option<String>,
     /// The verdict of each mapping.
     pub(crate) mappings: Vec<Mapping>,

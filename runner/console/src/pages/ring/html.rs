@@ -13,7 +13,7 @@ const REPLICAS_MAX: usize = 48;
 const HEADINGS: [&str; 9] =
     ["Arc", "Node", "Role", "Term", "Applied", "Lag", "Log", "Verified", "Note"];
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Ring, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     html! {
         h1 { "Ring" }
@@ -56,7 +56,7 @@ fn replicas(view: &View) -> Markup {
     let after = (first + rows.len() < all).then(|| address(first + rows.len()));
     html! {
         h2 { "Replicas" }
-        (table::table("A row for each arc and node", &HEADINGS, &rows))
+        (table::table("The replica of each arc on each node", &HEADINGS, &rows))
         (table::pager(before.as_deref(), after.as_deref()))
         (message::note("Verified is the percentage of a node's files whose checksums were checked in the current or last pass. Lag counts committed entries that are not applied."))
     }

@@ -37,7 +37,8 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         Ok(status) => read(&status, empty).map_err(|error| {
             PageError::Store(format!("the store describes its nodes in an unknown format: {error}"))
         }),
-        // A store that answers a DynamoDB request, but has no admin endpoint, is of another kind.
+        // A store that answers a DynamoDB request, but has no admin endpoint, is not Weir's own
+        // store.
         Err(reason) => match context.dynamodb().list_tables().limit(1).send().await {
             Ok(_) => Ok(View { unavailable: Some(reason.to_string()), ..empty }),
             Err(error) => Err(PageError::Store(error_text(&error))),

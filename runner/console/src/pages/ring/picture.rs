@@ -10,7 +10,7 @@ use super::view::{Replica, View};
 
 /// The maximum number of arcs in the picture. The table below the picture has all arcs.
 const ARCS_MAX: usize = 64;
-/// The maximum number of sectors for which a cell has room for a letter.
+/// The maximum number of sectors for which a letter fits into a cell.
 const LETTERS_MAX: usize = 16;
 /// Half of the picture's width in SVG units. `HOLE` is the radius of the hole, and `BAND` the width
 /// of a band.
@@ -85,7 +85,8 @@ pub(super) fn ring(view: &View) -> Markup {
             cells.push(cell(place, state, &format!("Arc {arc}, node {}", node.node)));
         }
     }
-    let text = format!("{} nodes and {all} arcs; the table has the same states", view.nodes.len());
+    let text =
+        format!("{} nodes and {all} arcs; the table below lists the same states", view.nodes.len());
     html! {
         figure {
             figcaption {
@@ -105,7 +106,7 @@ pub(super) fn ring(view: &View) -> Markup {
     }
 }
 
-/// Returns a cell: an annular sector, with a letter if there is room.
+/// Returns a cell: an annular sector, with a letter if it fits.
 fn cell((sector, sectors, band): (usize, usize, usize), state: State, name: &str) -> Markup {
     let (letter, class, words) = state.marks();
     let inner = HOLE + BAND * small(band);

@@ -11,9 +11,9 @@ const SAMPLES_PER_LOAD: u32 = 4;
 /// The numbers of records that mappings have read, for one open page.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    /// The number when the page was last loaded.
+    /// The number of read records when the page was last loaded.
     shown: Option<u64>,
-    /// The number when the last event was sent.
+    /// The number of read records when the last event was sent.
     told: u64,
     /// The number of samples since the last event.
     quiet: u32,
@@ -32,7 +32,7 @@ impl Arrivals {
     /// Adds a sample of the number of read records, and returns the event for the page, if any.
     pub(crate) fn sample(&mut self, read: u64) -> Option<Arrived> {
         let shown = *self.shown.get_or_insert(read);
-        // The number restarts from 0 with `weir up`.
+        // The number restarts from 0 when `weir up` restarts.
         let new = read.checked_sub(shown).unwrap_or(read);
         self.quiet = self.quiet.saturating_add(1);
         if read == shown || read == self.told || self.quiet < SAMPLES_PER_LOAD {

@@ -8,7 +8,7 @@ use crate::context::Writes;
 use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Stream, without its frame.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Stream" }
@@ -44,7 +44,7 @@ fn nothing(view: &View) -> Markup {
         @match &view.key {
             Some(key) => (message::empty(
                 &format!("None of the {read} records that were read belongs to the item {key}."),
-                &html! { "Check names and types of its key. " (message::command("weir streams explain --table TABLE --key KEY")) " searches all 24 hours." },
+                &html! { "Check the names and types of the key attributes. " (message::command("weir streams explain --table TABLE --key KEY")) " searches all 24 hours." },
             )),
             None => (message::empty("No record was written in the last 24 hours.", &html! {
                 "Write an item to a table with a stream."

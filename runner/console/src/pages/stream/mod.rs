@@ -26,7 +26,7 @@ const RECORDS_MAX: usize = 100;
 /// The maximum number of tables whose streams are read if the query names no table.
 const TABLES_MAX: usize = 12;
 
-/// Collects the data that the page shows. The query may have the fields `table`, `key` and `limit`.
+/// Collects the data of the page Stream. The query may have the fields `table`, `key` and `limit`.
 ///
 /// # Errors
 /// A value of the query is invalid, or the store does not answer.
@@ -38,7 +38,7 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
     check_table(&tables, table.as_deref())?;
     if key.is_some() && table.is_none() {
         let instead = "the table of the item";
-        return Err(PageError::bad_input("table", "the key needs a table", instead));
+        return Err(PageError::bad_input("table", "a key requires a table", instead));
     }
     let chosen: Vec<String> = match &table {
         Some(table) => vec![table.clone()],

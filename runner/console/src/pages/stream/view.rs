@@ -4,7 +4,7 @@ use local::explain::{REDRIVEN, Verdict};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The data that the page shows.
+/// The data of the page Stream.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.
@@ -59,8 +59,7 @@ pub(crate) struct Mapping {
     pub(crate) function: String,
     /// The outcome, such as `delivered` or `filtered out`.
     pub(crate) outcome: String,
-    /// The reason: the clause of the filter, the error, or the place where the discarded record is
-    /// kept.
+    /// The reason: the clause of the filter, the error, or the destination of the discarded record.
     pub(crate) detail: String,
     /// The number of attempts with the record.
     pub(crate) attempts: usize,

@@ -18,9 +18,9 @@ pub(crate) struct Form {
     pub(crate) pk: String,
     /// The value of the second attribute of a multi-attribute partition key.
     pub(crate) pk2: String,
-    /// The value of its third attribute.
+    /// The value of the third attribute of a multi-attribute partition key.
     pub(crate) pk3: String,
-    /// The value of its fourth attribute.
+    /// The value of the fourth attribute of a multi-attribute partition key.
     pub(crate) pk4: String,
     /// The operator of the sort key.
     pub(crate) sk_op: String,

@@ -1,6 +1,6 @@
 //! `/tables/NAME`: a query builder over one table, and the items that it finds.
 //!
-//! It reads one page of a Query or Scan, never a complete table.
+//! The page sends one Query or Scan request, so it never reads a complete table.
 
 mod code;
 mod columns;

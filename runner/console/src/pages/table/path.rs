@@ -43,7 +43,7 @@ impl DocumentPath {
     pub(crate) fn parse(text: &str) -> Result<Self, PathError> {
         match Self::parse_list(text)?.as_slice() {
             [path] => Ok(path.clone()),
-            // A comma outside quotes would begin a second path.
+            // A comma outside quotes is an error, because it would begin a second path.
             _ => Err(PathError::Separator),
         }
     }

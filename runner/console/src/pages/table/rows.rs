@@ -1,7 +1,7 @@
 //! The table of a page's items, limited to a number of bytes.
 //!
-//! If the items do not fit, cells are truncated further, then columns and finally items are left
-//! out. The links to the other columns and to each shown item remain.
+//! If the items do not fit, cells are truncated to fewer characters, then columns and finally items
+//! are omitted. The links to the other columns and to each shown item remain.
 
 use maud::{Markup, html};
 use model::{AttributeValue, Item};
@@ -49,7 +49,7 @@ pub(super) fn rows(table: &TableShape, form: &Form, items: &Items, bytes_max: us
         @if body.len() < items.items.len() {
             @let rest = items.items.len() - body.len();
             (message::note(&format!(
-                "{rest} more items do not fit on this page. Choose a smaller limit, or export them."
+                "{rest} more items do not fit on this page. Choose a smaller limit, or export the items."
             )))
         }
     }

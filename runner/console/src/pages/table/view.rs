@@ -28,7 +28,7 @@ pub(crate) struct View {
     pub(crate) allow_writes: bool,
 }
 
-/// The request of the form, as JSON and as code that can be used elsewhere.
+/// The request of the form, as JSON and as code for other programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Asked {
     /// Query or Scan.

@@ -15,7 +15,7 @@ const NAME_CHARACTERS_MAX: usize = 48;
 const HEADINGS: [&str; 7] =
     ["Table", "Key", "Indexes", "About items", "About bytes", "Stream", "TTL"];
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Tables, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     let rows: Vec<Vec<Markup>> = view.tables.iter().map(row).collect();
     let address = |after: &str| href(&["tables"], &[("after", after)]);

@@ -16,7 +16,7 @@ use crate::error::PageError;
 use crate::query::Query;
 use crate::table_shape::TableShape;
 
-/// The maximum number of tables on a page. Each table needs two requests, and about 1 KB of the
+/// The maximum number of tables on a page. Each table takes two requests, and about 1 KB of the
 /// page.
 const TABLES_MAX: i32 = 30;
 /// The number of tables that are described concurrently. AWS allows ten of these requests per

@@ -13,7 +13,7 @@ const TABLES_MAX: usize = 100;
 /// The maximum length in bytes of a key whose rows have links. Each link contains the key.
 const LINKED_KEY_MAX: usize = 200;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page Versions, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     let names: Vec<(&str, &str)> =
         view.tables.iter().take(TABLES_MAX).map(|name| (name.as_str(), name.as_str())).collect();
@@ -39,12 +39,12 @@ pub(crate) fn html(view: &View) -> Markup {
     }
 }
 
-/// Returns links to some items that have a history.
+/// Returns links to the items that the page offers: up to ten that have a history.
 fn items(view: &View) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     html! {
         @if view.key.is_none() && !view.items.is_empty() {
-            h2 { "Some items with a history" }
+            h2 { "Examples of items with a history" }
             ul {
                 @for item in &view.items {
                     li { a href=(href(&["versions"], &[("table", table), ("key", item)])) { (cell::cut(item, None)) } }

@@ -17,12 +17,12 @@ use crate::query::Query;
 
 /// The number of versions on a page.
 const VERSIONS: usize = 30;
-/// The number of items that the page offers if the query has no key.
+/// The number of items with a history that the page offers if the query has no key.
 const ITEMS: usize = 10;
-/// The timeout of the search for these items, which reads the table of histories.
+/// The timeout of the search for items to offer. The search reads the table of histories.
 const ITEMS_LIMIT: Duration = Duration::from_millis(500);
 
-/// Collects the data that the page shows.
+/// Collects the data of the page Versions.
 ///
 /// # Errors
 /// The query is invalid, or the store does not answer.
@@ -40,8 +40,8 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         return Ok(match items {
             Ok(Ok(items)) => View { items, ..view },
             Ok(Err(problem)) => View { problem: Some(problem.to_string()), ..view },
-            // The search timed out, because the table is large or has few histories. The form finds
-            // every item by its key.
+            // The search timed out, because the table is large or has few histories. With the form,
+            // the user can still find every item by its key.
             Err(_) => view,
         });
     };

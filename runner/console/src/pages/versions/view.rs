@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-/// The data that the page shows.
+/// The data of the page Versions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
     /// The name and version of the JSON schema.
@@ -14,7 +14,7 @@ pub(crate) struct View {
     pub(crate) table: Option<String>,
     /// The key that the query contains.
     pub(crate) key: Option<String>,
-    /// The keys of some items that have a history, if the query has no key.
+    /// The keys of up to ten items that have a history, if the query has no key.
     pub(crate) items: Vec<String>,
     /// The versions of the item, newest first.
     pub(crate) versions: Vec<Version>,

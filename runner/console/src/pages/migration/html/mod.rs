@@ -18,7 +18,7 @@ const SPEED_STEP: usize = 8;
 /// have a thousand attributes.
 const SAMPLES_BYTES_MAX: usize = 20 * 1024;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page of a migration, without its frame.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Migration " (view.name) }
@@ -33,7 +33,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
         (progress(view))
         (speed(&view.backfill))
         @if !view.problems.is_empty() {
-            h2 { "Refused and conflicting items" }
+            h2 { "Rejected and conflicting items" }
             ul { @for problem in &view.problems { li { (cell::cut(problem, None)) } } }
         }
         h2 { "Samples: before and after" }
@@ -44,7 +44,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     }
 }
 
-/// Returns the address of the JSON twin.
+/// Returns the address of the JSON version.
 fn twin(name: &str) -> String {
     format!("{}.json", href(&["migrations", name], &[]))
 }
@@ -79,15 +79,15 @@ fn safety(view: &View) -> Markup {
                 };
                 p.answer { strong class=(class) { (cutover.sentence) "." } }
                 @if cutover.reasons.len() > 1 {
-                    p { "Reasons against it:" }
+                    p { "Reasons against a cut-over:" }
                     ul { @for reason in &cutover.reasons { li { (reason) } } }
                 }
             },
-            None => (message::warning("the command that started the migration ended before it wrote the plan")),
+            None => (message::warning("the command that started the migration ended before it stored the plan: run `weir migrate start` with the plan again")),
         }
         @if let Some(since) = view.writers_blocked_since {
             (message::warning("writers are blocked"))
-            p { "Since " (time::seconds(since)) " UTC, by the store's clock." }
+            p { "Writers have been blocked since " (time::seconds(since)) " UTC, by the store's clock." }
         }
     }
 }
@@ -109,13 +109,13 @@ fn actions(view: &View, writes: Writes<'_>) -> Markup {
         @if rows.is_empty() {
             (message::note("the migration has ended: no command can change it"))
         } @else {
-            (table::table("Verbs that are safe in this state", &["verb", "consequence", "how"], &rows))
-            p.note { "A command without a button can run longer than a request: run it in a terminal, which shows its progress." }
+            (table::table("Subcommands that are safe in this state", &["subcommand", "consequence", "how"], &rows))
+            p.note { "A subcommand without a button can run longer than an HTTP request: run it in a terminal, which shows its progress." }
         }
     }
 }
 
-/// Returns the button of a verb, or the command if it has no button.
+/// Returns the button of a subcommand, or the command if it has no button.
 fn control(view: &View, action: &Action, writes: Writes<'_>) -> Markup {
     if !action.button {
         return message::command(&action.command);
@@ -175,7 +175,7 @@ fn progress(view: &View) -> Markup {
             }
             dt { "Lag" }
             dd { (lag(view.stream.as_ref(), view.stream_note.as_deref())) }
-            dt { "Last time that writers were blocked" }
+            dt { "Last period in which writers were blocked" }
             dd {
                 @match &view.last_switch {
                     Some(switch) => {
@@ -198,7 +198,7 @@ fn progress(view: &View) -> Markup {
                     None => "never compared",
                 }
                 @if let Some(differences) = view.back_differences {
-                    "; after the cut-over, in the other direction: "
+                    "; source items that differ from the targets after the cut-over: "
                     span class=(if differences > 0 { "bad" } else { "good" }) { (differences) }
                 }
             }
@@ -214,10 +214,10 @@ fn lag(stream: Option<&Stream>, note: Option<&str>) -> Markup {
             Some(stream) => {
                 (stream.lag_seconds) " s behind; " (stream.waiting) " of " (stream.records) " changes wait"
                 @if let Some(seconds) = stream.horizon_seconds.filter(|_| stream.waiting > 0) {
-                    ", the stream deletes the oldest in " (time::duration(seconds.saturating_mul(1000)))
+                    ", the stream deletes the oldest waiting change in " (time::duration(seconds.saturating_mul(1000)))
                 }
                 @if let Some(table) = &stream.unfollowed {
-                    "; " span.bad { "no function applies the changes of " (table) }
+                    "; " span.bad { "no function applies the changes of the table " (table) }
                 }
                 span.note { " (read " (stream.seen_seconds_ago) " s ago)" }
             },
@@ -281,7 +281,7 @@ fn side_by_side(sample: &Sample, at: usize, room: &mut usize) -> Markup {
                 }
                 @if sample.refused.is_none() && sample.after.is_empty() {
                     h3 { "Dropped" }
-                    p.note { "the plan creates no item from it" }
+                    p.note { "the plan creates no target item from this source item" }
                 }
                 @for (number, made) in sample.after.iter().enumerate() {
                     @if *room > 0 { (target(made, &format!("found-{at}-{number}"), room)) }

@@ -106,7 +106,7 @@ fn the_page_answers_what_an_operator_asks() {
         "20 now, 15 on average; 40 allowed (throttled: paused by the operator)",
         "2 running; 5 segments open",
         "1 set aside until",
-        "7 s behind; 3 of 9 changes wait, the stream deletes the oldest in 23 h",
+        "7 s behind; 3 of 9 changes wait, the stream deletes the oldest waiting change in 23 h",
         "rolled back at <time datetime=\"1970-01-01T00:00:00Z\">1970-01-01 00:00:00</time>: at most 4 s",
         "<span class=\"bad\">3</span> of 90 compared items, 1 of them cannot be repaired",
         "collision: &lt;b&gt;",
@@ -160,7 +160,7 @@ fn what_is_unknown_is_said() {
     };
     let page = html(&view, Writes::Refused).into_string();
     for part in [
-        "ended before it wrote the plan",
+        "ended before it stored the plan",
         "there is no table `x`",
         "never compared",
         "no cut-over or revert has ended",

@@ -55,8 +55,8 @@ pub(super) fn code(request: &Request) -> String {
     out
 }
 
-/// Returns the value of an option, with the separator before it. A value that begins with `-` needs
-/// `=`.
+/// Returns the value of an option, with the separator before it. The separator is `=` before a
+/// value that begins with `-`, and a space before any other value.
 fn word(value: &str) -> String {
     format!("{}{}", if value.starts_with('-') { '=' } else { ' ' }, quoted(value))
 }

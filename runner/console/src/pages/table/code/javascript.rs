@@ -79,7 +79,8 @@ fn literal(value: &AttributeValue) -> String {
         AttributeValue::Null => "{ NULL: true }".to_owned(),
         AttributeValue::N(number) => format!("{{ N: \"{number}\" }}"),
         AttributeValue::S(text) => format!("{{ S: {} }}", quoted(text)),
-        // Operands and keys have no other types. DynamoDB JSON is valid for every type anyway.
+        // Operands and keys have none of the remaining types. DynamoDB JSON would be valid for them
+        // too.
         other => {
             let mut out = String::new();
             json::write_attribute_value(&mut out, other);

@@ -74,7 +74,7 @@ fn literal(value: &AttributeValue) -> String {
         AttributeValue::Null => "{\"NULL\": True}".to_owned(),
         AttributeValue::N(number) => format!("{{\"N\": \"{number}\"}}"),
         AttributeValue::S(text) => format!("{{\"S\": {}}}", quoted(text)),
-        // Operands and keys have no other types.
+        // Operands and keys have none of the remaining types.
         other => {
             let mut out = String::new();
             json::write_attribute_value(&mut out, other);

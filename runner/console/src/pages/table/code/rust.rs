@@ -77,7 +77,7 @@ fn literal(value: &AttributeValue) -> String {
             format!("AttributeValue::B(Blob::new(vec![{}]))", bytes.join(", "))
         }
         AttributeValue::Bool(flag) => format!("AttributeValue::Bool({flag})"),
-        // Operands and keys have no other types.
+        // Operands and keys have none of the remaining types.
         _ => "AttributeValue::Null(true)".to_owned(),
     }
 }

@@ -18,12 +18,13 @@ use crate::table_shape::{Keys, TableShape};
 const BYTES_MAX: usize = 54 * 1024;
 /// The number of times that the frame contains the address of the page: once in each of its forms.
 const FRAME_ADDRESSES: usize = 3;
-/// The maximum total size of the four programs in bytes. Larger programs are only in the JSON twin.
+/// The maximum total size of the four programs in bytes. Larger programs are only in the JSON
+/// version.
 const CODE_BYTES_MAX: usize = 14 * 1024;
 /// The maximum number of characters of a name.
 const NAME_CHARACTERS_MAX: usize = 60;
 
-/// Returns the HTML of the page's content.
+/// Returns the HTML of the page of a table, without its frame.
 pub(crate) fn html(view: &View) -> Markup {
     let head = html! {
         h1 { "Table " (view.table.name) }
@@ -103,7 +104,7 @@ fn form(form: &Form, table: &TableShape) -> Markup {
                 (choice("index", "index", "Table or index", &form.index, &indexes))
                 @for ((name, value), key) in partition.zip(&chosen.partition) {
                     @let kind = key.attribute_type.descriptor();
-                    (field(name, name, &format!("Partition key {} ({kind})", short(&key.name)), value, "empty: Scan"))
+                    (field(name, name, &format!("Partition key {} ({kind})", short(&key.name)), value, "leave empty for a Scan"))
                 }
                 @if let Some(key) = chosen.sort.first() {
                     @let kind = key.attribute_type.descriptor();

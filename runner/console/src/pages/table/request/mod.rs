@@ -212,7 +212,7 @@ fn start_key(text: &str) -> Result<Item, Problem> {
 fn unknown_index(name: &str, table: &TableShape) -> Problem {
     let names: Vec<&str> = table.indexes.iter().map(|index| index.name.as_str()).collect();
     let instead = match names.as_slice() {
-        [] => "the table: it has no index".to_owned(),
+        [] => "the table, because it has no indexes".to_owned(),
         names => format!("the table, or one of {}", names.join(", ")),
     };
     problem(format!("the table has no index `{name}`"), "Index", instead)
@@ -267,8 +267,8 @@ fn sort_condition(
         return Ok(None);
     }
     let Some(key) = keys.sort.first() else {
-        let instead = "no condition on a sort key, or an index with one";
-        return Err(problem("the key has no sort key", "Sort key", instead));
+        let instead = "no condition on a sort key, or an index with a sort key";
+        return Err(problem("the table or index has no sort key", "Sort key", instead));
     };
     let place = format!("Sort key `{}`", key.name);
     let operator = if form.sk_op.is_empty() { "=" } else { &form.sk_op };

@@ -199,7 +199,7 @@ const WRONG: [(&str, &str); 25] = [
     ),
     (
         "index=by-hash&pk=AQ%3D%3D&sk=x",
-        "Sort key: the key has no sort key -> no condition on a sort key, or an index with one",
+        "Sort key: the table or index has no sort key -> no condition on a sort key, or an index with a sort key",
     ),
     (
         "pk=1&sk=a&sk_op=%3C%3E",
