@@ -68,11 +68,12 @@ pub use table::index::{
 };
 pub use table::name::TableName;
 pub use table::options::{
-    ExpectedPolicy, IndexOptions, OnDemandLimit, OptionChange, POLICY_CHANGED, Recovery,
-    ResourcePolicy, TableOptions, Units,
+    ExpectedPolicy, IndexOptions, OnDemandLimit, OptionChange, Recovery, ResourcePolicy,
+    TableOptions, Units,
 };
 pub use table::partition::{PARTITIONS_MAX, Partition, Split, SplitPoint};
 pub use table::placement::{ARCS_MAX, ArcId, ArcPosition, Placement, PlacementRange};
+pub use table::refusal::POLICY_CHANGED;
 pub use table::stream::{Shard, Stream};
 pub use table::time_to_live::TimeToLive;
 pub use table::token_range::TokenRange;

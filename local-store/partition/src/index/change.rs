@@ -5,6 +5,7 @@ use model::{Item, Token};
 use crate::table::Table;
 use crate::table::identifiers::IndexNumber;
 use crate::table::index::{IndexChange, IndexKind, IndexStatus, SecondaryIndex};
+use crate::table::refusal::TableRefusal;
 
 /// Returns the tokens of an item in the global indexes that contain it.
 #[must_use]
@@ -15,16 +16,16 @@ pub fn global_index_tokens(table: &Table, item: &Item) -> Vec<(IndexNumber, Toke
     global.filter_map(token).collect()
 }
 
-/// Applies the index changes of an `UpdateTable`, or returns DynamoDB's error message.
-pub(crate) fn change_indexes(table: &mut Table, changes: &[IndexChange]) -> Result<(), String> {
+/// Applies the index changes of an `UpdateTable`, or returns the reason why they are rejected.
+pub(crate) fn change_indexes(
+    table: &mut Table,
+    changes: &[IndexChange],
+) -> Result<(), TableRefusal> {
     for change in changes {
         match change {
             IndexChange::Create(definition) => {
                 if table.index(&definition.name).is_some() {
-                    return Err(format!(
-                        "One or more parameter values were invalid: Duplicate index name: {}",
-                        definition.name
-                    ));
+                    return Err(TableRefusal::DuplicateIndex(definition.name.clone()));
                 }
                 let number = IndexNumber(table.next_index);
                 table.next_index += 1;
@@ -44,7 +45,7 @@ pub(crate) fn change_indexes(table: &mut Table, changes: &[IndexChange]) -> Resu
     Ok(())
 }
 
-fn index_mut<'t>(table: &'t mut Table, name: &str) -> Result<&'t mut SecondaryIndex, String> {
+fn index_mut<'t>(table: &'t mut Table, name: &str) -> Result<&'t mut SecondaryIndex, TableRefusal> {
     let found = table.indexes.iter_mut().find(|index| index.definition.name == name);
-    found.ok_or_else(|| format!("The table does not have the specified index: {name}"))
+    found.ok_or_else(|| TableRefusal::UnknownIndex(name.to_owned()))
 }

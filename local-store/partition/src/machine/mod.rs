@@ -37,6 +37,7 @@ use crate::table::index::{IndexStatus, SecondaryIndex};
 use crate::table::options::TableOptions;
 use crate::table::partition::{SplitPoint, even_partitions, partitions_in};
 use crate::table::placement::{ArcPosition, Placement};
+use crate::table::refusal::TableRefusal;
 use crate::table::time_to_live::TimeToLive;
 use crate::time_to_live;
 use crate::transaction;
@@ -393,7 +394,7 @@ impl Machine {
         };
         for change in create.options.iter().cloned() {
             if let Err(refusal) = table.options.apply(change, self.state.now) {
-                return Ok(Reply::Invalid(refusal));
+                return Ok(Reply::Invalid(refusal.to_string()));
             }
         }
         self.state.next_table += 1;
@@ -415,17 +416,9 @@ impl Machine {
             count_version(table, arcs);
             match (&update.stream, table.enabled_stream().is_some()) {
                 (Some(Some(_)), true) => {
-                    return Err(format!(
-                        "Table already has an enabled stream: TableName: {}",
-                        table.name
-                    ));
+                    return Err(TableRefusal::StreamEnabled(table.name.clone()));
                 }
-                (Some(None), false) => {
-                    return Err(format!(
-                        "Table has no stream to disable: TableName: {}",
-                        table.name
-                    ));
-                }
+                (Some(None), false) => return Err(TableRefusal::NoStream(table.name.clone())),
                 (Some(Some((view_type, label))), false) => {
                     let label = stream::next_label(table, label.clone());
                     stream::enable(table, label, *view_type, sequence, now);
@@ -475,12 +468,12 @@ impl Machine {
         Ok(Reply::Table(Box::new(Arc::unwrap_or_clone(table))))
     }
 
-    /// Changes a table's settings and returns the reply, or DynamoDB's error message.
+    /// Changes a table's settings and returns the reply. A refusal changes nothing.
     fn change_table(
         &mut self,
         overlay: &mut Overlay<'_>,
         id: TableId,
-        change: impl FnOnce(&mut Table) -> Result<Reply, String>,
+        change: impl FnOnce(&mut Table) -> Result<Reply, TableRefusal>,
     ) -> Result<Reply, ReadError> {
         let Some(table) = self.table(id) else {
             return Ok(Reply::TableNotFound);
@@ -491,7 +484,7 @@ impl Machine {
                 self.keep(overlay, changed)?;
                 Ok(reply)
             }
-            Err(refusal) => Ok(Reply::Invalid(refusal)),
+            Err(refusal) => Ok(Reply::Invalid(refusal.to_string())),
         }
     }
 
@@ -541,18 +534,18 @@ fn change_time_to_live(
     table: &mut Table,
     change: &TimeToLiveChange,
     is_empty: bool,
-) -> Result<(), String> {
+) -> Result<(), TableRefusal> {
     let given = match change {
         TimeToLiveChange::Enable(given) | TimeToLiveChange::Disable(given) => given,
     };
     // DynamoDB validates the request before it reports that a change is already in progress.
     let current = &table.time_to_live;
     let refusal = match (current.indexed_attribute(), change) {
-        (Some(attribute), _) if attribute != given => Some(format!(
-            "TimeToLive is active on a different AttributeName: current AttributeName is {attribute}"
-        )),
-        (Some(_), TimeToLiveChange::Enable(_)) => Some("TimeToLive is already enabled".to_owned()),
-        (None, TimeToLiveChange::Disable(_)) => Some("TimeToLive is already disabled".to_owned()),
+        (Some(attribute), _) if attribute != given => {
+            Some(TableRefusal::OtherTimeToLive(attribute.to_owned()))
+        }
+        (Some(_), TimeToLiveChange::Enable(_)) => Some(TableRefusal::TimeToLiveEnabled),
+        (None, TimeToLiveChange::Disable(_)) => Some(TableRefusal::TimeToLiveDisabled),
         _ => None,
     };
     refusal.map_or(Ok(()), Err)?;
@@ -569,11 +562,7 @@ fn change_time_to_live(
         (TimeToLive::Disabled, TimeToLiveChange::Enable(attribute)) => {
             TimeToLive::Enabling { attribute: attribute.clone(), cursor: None }
         }
-        _ => {
-            return Err(
-                "Time to live has been modified multiple times within a fixed interval".to_owned()
-            );
-        }
+        _ => return Err(TableRefusal::TimeToLiveChanging),
     };
     Ok(())
 }

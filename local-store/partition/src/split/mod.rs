@@ -26,6 +26,7 @@ use crate::table::billing::partition_count;
 use crate::table::identifiers::{PartitionNumber, TableId};
 use crate::table::partition::{PARTITIONS_MAX, Partition, Split, SplitPoint};
 use crate::table::placement::ArcPosition;
+use crate::table::refusal::{SplitRefusal, TableRefusal};
 use crate::table::token_range::TokenRange;
 
 /// The maximum number of items that one step counts, so that no log entry takes long to apply.
@@ -46,28 +47,27 @@ pub(crate) fn begin(
     table: &mut Table,
     number: PartitionNumber,
     at: SplitPoint,
-) -> Result<(), String> {
-    let refuse = |why: &str| Err(format!("partition {} of {}: {why}", number.0, table.name));
+) -> Result<(), TableRefusal> {
+    let partition = number.0;
+    let refuse = |why| Err(TableRefusal::Split { partition, table: table.name.clone(), why });
     let Some(place) = table.find_partition(number) else {
-        return refuse("it does not exist, or has been split");
+        return refuse(SplitRefusal::Unknown);
     };
     let Some(range) = table.token_range(place).filter(|range| range.middle().is_some()) else {
-        return refuse("it has only one token");
+        return refuse(SplitRefusal::OneToken);
     };
     if table.partitions.len() + splits_of(table) >= PARTITIONS_MAX {
-        return refuse("the table already has the maximum number of partitions");
+        return refuse(SplitRefusal::TooMany);
     }
     let at = match at {
         SplitPoint::Half => None,
         SplitPoint::Token(token) if range.first < token && token <= range.last => Some(token),
-        SplitPoint::Token(_) => {
-            return refuse("the token is outside the partition, or is its first token");
-        }
+        SplitPoint::Token(_) => return refuse(SplitRefusal::InvalidToken),
     };
     let split = Split { at, lower: PartitionNumber(table.next_partition), cursor: None };
     match table.partitions.get_mut(place) {
         Some(partition) if partition.split.is_none() => partition.split = Some(split),
-        _ => return refuse("it is already being split"),
+        _ => return refuse(SplitRefusal::InProgress),
     }
     table.next_partition += 1;
     Ok(())

@@ -9,6 +9,7 @@ pub(crate) mod name;
 pub(crate) mod options;
 pub(crate) mod partition;
 pub(crate) mod placement;
+pub(crate) mod refusal;
 pub(crate) mod stream;
 pub(crate) mod time_to_live;
 pub(crate) mod token_range;

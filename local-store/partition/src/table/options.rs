@@ -9,13 +9,12 @@ use model::EpochMillis;
 use serde::{Deserialize, Serialize};
 
 use crate::table::billing::Billing;
+use crate::table::refusal::TableRefusal;
 
 /// Reads and writes per second that a new on-demand table sustains immediately.
 const ON_DEMAND_WARM: Units = Units { read: 12_000, write: 4_000 };
 /// Milliseconds of a day; the days for throughput decreases begin at 00:00 UTC.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// The error message for a policy that differs from the policy that the request expected.
-pub const POLICY_CHANGED: &str = "the resource policy differs from the expected policy";
 
 /// Reads and writes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,9 +222,13 @@ impl TableOptions {
         }
     }
 
-    /// Applies a change. Returns the error [`POLICY_CHANGED`] if the policy is not the expected
+    /// Applies a change. Returns [`TableRefusal::PolicyChanged`] if the policy is not the expected
     /// one.
-    pub(crate) fn apply(&mut self, change: OptionChange, now: EpochMillis) -> Result<(), String> {
+    pub(crate) fn apply(
+        &mut self,
+        change: OptionChange,
+        now: EpochMillis,
+    ) -> Result<(), TableRefusal> {
         match change {
             OptionChange::Class(is_infrequent) => self.infrequent_access = Some(is_infrequent),
             OptionChange::Encrypt(key) => self.encryption_key = key,
@@ -267,14 +270,14 @@ impl TableOptions {
         Ok(())
     }
 
-    fn check_policy(&self, expected: ExpectedPolicy) -> Result<(), String> {
+    fn check_policy(&self, expected: ExpectedPolicy) -> Result<(), TableRefusal> {
         let found = self.policy.as_ref().map(|policy| policy.revision);
         let is_expected = match expected {
             ExpectedPolicy::Any => true,
             ExpectedPolicy::Absent => found.is_none(),
             ExpectedPolicy::Revision(revision) => found == Some(revision),
         };
-        if is_expected { Ok(()) } else { Err(POLICY_CHANGED.to_owned()) }
+        if is_expected { Ok(()) } else { Err(TableRefusal::PolicyChanged) }
     }
 }
 
