@@ -217,7 +217,7 @@ impl Task {
         !self.done && !self.aside && self.owner.is_none()
     }
 
-    /// Returns whether a worker may still work on the task. A worker whose lease has expired
+    /// Returns whether a worker might still be working on the task. A worker whose lease has expired
     /// continues until its slice or its invocation ends.
     #[must_use]
     pub fn may_be_in_progress(&self, now_ms: u64) -> bool {

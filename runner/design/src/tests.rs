@@ -166,10 +166,10 @@ fn rates_and_sizes_become_units_and_prices() {
     assert!(near(on_demand_dollars.unwrap(), month + storage), "{on_demand_dollars:?}");
 }
 
-/// Goal: with stated sizes, items that are read separately are still rounded up separately. Each
-/// case has a command, `items_per_request`, `item_bytes`, and the result of the trial: items, units
-/// of the table, units of the index. The expected values are the reads per second of the table and
-/// of its local index, at ten requests per second.
+/// Goal: items that are read separately are rounded up separately, even if the model states their
+/// sizes. Each case has a command, `items_per_request`, `item_bytes`, and the measured result of one
+/// request: items, units of the table, units of the index. The test expects the reads per second of
+/// the table and of its local index, at ten requests per second.
 #[test]
 fn stated_sizes_keep_what_is_rounded_alone() {
     let query = |more: &str| {

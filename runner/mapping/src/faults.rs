@@ -7,7 +7,7 @@ use crate::{mix, seed_of};
 
 /// The maximum delay of a slow function in milliseconds, inclusive.
 pub const SLOW_MS_MAX: u64 = 300;
-/// The maximum number of batches between a delivery and its late redelivery, inclusive.
+/// A late redelivery comes at most this many batches after the first delivery.
 pub const LATE_BATCHES_MAX: usize = 4;
 
 /// A fault of one invocation. None of these faults loses a record on AWS.

@@ -79,8 +79,8 @@ struct RoundReads<'a> {
     unread: BTreeSet<String>,
 }
 
-/// Items that a round reads by sequential requests, until the items that were read reach the
-/// maximum size.
+/// The items that a round still has to read. It reads them in sequential requests, until the total
+/// size of the read items reaches the maximum.
 struct BoundedReads<V> {
     rest: BTreeMap<String, V>,
     /// Maximum number of items per request, if items are small.

@@ -146,8 +146,9 @@ async fn differences(
     found.try_filter_map(|found| async move { Ok(found) }).try_collect().await
 }
 
-/// Returns the first difference of a partition's document; `None` if there is no difference. If
-/// `keys` is not empty, checks the documents with these keys.
+/// Returns the first difference between the document that is assembled from a partition and the
+/// stored one; `None` if they are equal. If `keys` is not empty, compares only documents with these
+/// keys.
 async fn difference(
     worker: &Worker<'_>,
     document: &Document,

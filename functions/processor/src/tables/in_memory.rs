@@ -46,8 +46,8 @@ impl Unreliable {
         *random >> 33
     }
 
-    /// Lets concurrent requests run first. Then fails, or returns a number below 100 that
-    /// determines the outcome of the request.
+    /// Simulates the start of a request: lets concurrent requests run first, then injects a
+    /// failure, or returns a random number below 100 with which the caller injects other faults.
     pub(crate) async fn request(&self) -> Result<u64, Failure> {
         for _ in 0..self.random() % 4 {
             tokio::task::yield_now().await;

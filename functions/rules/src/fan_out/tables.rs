@@ -222,7 +222,7 @@ pub fn check_jobs_table(table: &TableShape) -> Result<(), TableMismatch> {
 fn advice(rule: &CopyRule, target: &TableShape, sort: &[String]) -> Vec<String> {
     let sort = sort.iter().filter(|name| !target.keys.contains(name)).map(|name| {
         format!(
-            "a copy without `{name}`, the sort key of index `{}`, is not in the index and does not follow its origin",
+            "a copy without `{name}`, the sort key of index `{}`, is not in the index and is not updated with its origin",
             rule.index
         )
     });

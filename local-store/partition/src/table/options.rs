@@ -19,9 +19,9 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// Reads and writes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Units {
-    /// Reads.
+    /// Read capacity units per second.
     pub read: u64,
-    /// Writes.
+    /// Write capacity units per second.
     pub write: u64,
 }
 

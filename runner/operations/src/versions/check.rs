@@ -35,7 +35,7 @@ const LACKS_CHANGE: &str =
     "lacks a change: a version does not follow directly from the previous one";
 /// The message for a history without the item's initial state.
 const LACKS_BASE: &str =
-    "lacks its beginning: the item existed before its first version, and no version has that state";
+    "lacks the item's initial state: the item existed before its first version was recorded";
 
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -63,7 +63,7 @@ impl Resolver<'_> {
             let help = match similar(name, known.iter().copied()) {
                 Some(meant) => format!("write `{meant}`"),
                 None if known.is_empty() => format!("declare `{name}` under `Conditions`"),
-                None => format!("write {}, or declare it under `Conditions`", listed(known)),
+                None => format!("write {}, or declare `{name}` under `Conditions`", listed(known)),
             };
             self.findings.error(at, format!("unknown condition `{name}`"), help);
             return None;

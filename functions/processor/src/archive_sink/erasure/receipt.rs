@@ -202,7 +202,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(known)
     }
 
-    /// Adds to the index the objects and rows that the lists of a receipt name.
+    /// Reads the lists of a receipt, and adds their objects and rows to the receipt's index.
     async fn read_lists(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
         let names: Vec<String> =
             (1..=receipt.lists).map(|number| receipt.list_name(number)).collect();

@@ -21,7 +21,7 @@ fn an_arc_that_missed_a_change_of_ttl_follows_to_the_next() {
         ring.apply(ArcId(0), change(disable("a".to_owned())));
         ring.apply(ArcId(0), Command::StepTimeToLive { table: TABLE });
         ring.apply(ArcId(0), change(enable("b".to_owned())));
-        // Other changes do not wait for TTL.
+        // A pending change of TTL does not block other changes of the table.
         let mut update = UpdateTable::of_options(TABLE, Vec::new());
         update.deletion_protection = Some(true);
         ring.apply(ArcId(0), Command::UpdateTable(Box::new(update)));

@@ -50,9 +50,9 @@ pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
     }
 }
 
-/// Returns the members that the group should have: for each slot, the identity that its process reports.
-/// In the first arc, these identities must already be members; another group may still have an earlier
-/// identity of a slot. Returns `None` while a process is unreachable or has no identity.
+/// Returns the members that the node's group should have: for each slot, the identity that its process
+/// reports. Returns `None` if a process is unreachable or has no identity, and also if the node belongs
+/// to the first arc and such an identity is not yet a member of its group.
 async fn find_members(node: &Node, peer_service: &PeerService) -> Option<BTreeSet<NodeId>> {
     let status = node.status();
     let mut members = BTreeSet::from([node.id()]);

@@ -73,8 +73,8 @@ impl QueueFlush {
             |queue: &Queue| queue.live_rows() == 0 || small.contains(&queue.file.number());
         let (joined, kept): (Vec<Queue>, Vec<Queue>) = marked.iter().cloned().partition(is_joined);
         let (new, joined, kept) = match write(folder, before.next, rows, &joined) {
-            // The disk is full. Retry without the merge, which needs less space. The removal of
-            // files may then free some space.
+            // The disk is full. Retry without the merge, because that needs less space. The removal of
+            // files without live rows may then free some space.
             Err(error) if is_full(&error) && !small.is_empty() => {
                 let (removed, kept) =
                     marked.into_iter().partition::<Vec<_>, _>(|queue| queue.live_rows() == 0);

@@ -252,15 +252,20 @@ impl<'s> MigrationFacts<'s> {
             }
             Phase::Reverted if self.needs_cleaning => vec![step(
                 "revert",
-                "remove tombstones and marks from the sources, if no other command is doing so",
+                "remove tombstones and marks from the sources, unless another command is removing them",
             )],
             Phase::Aborted if self.is_blocked => {
                 vec![step("abort", "unblock writers: the abort did not finish")]
             }
             Phase::Aborted if self.needs_cleaning => {
-                vec![step("work", "remove the last marks from the sources, if no worker runs")]
+                vec![step(
+                    "work",
+                    "remove the last marks from the sources, unless a worker is running",
+                )]
             }
-            Phase::Completing => vec![step("complete", "resume `complete`, if no command runs it")],
+            Phase::Completing => {
+                vec![step("complete", "resume `complete`, unless it is still running")]
+            }
             Phase::None | Phase::Reverted | Phase::Completed | Phase::Aborted => Vec::new(),
         }
     }

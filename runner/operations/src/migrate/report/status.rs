@@ -91,7 +91,7 @@ pub(crate) async fn describe(
     describe_with(context, name, watcher.map_or(Look::None, Look::Now)).await
 }
 
-/// Returns the status of a migration as JSON. `look` is the source of the facts about its streams.
+/// Returns the status of a migration as JSON. `look` supplies the state of its streams.
 pub(crate) async fn describe_with(context: &Context, name: &str, look: Look<'_>) -> Result<Value> {
     let (state, backfill) = progress_of(context, name).await?;
     let notes: Vec<Problem> = context.control.list(name, Problem::PREFIX).await?;

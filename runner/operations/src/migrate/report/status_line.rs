@@ -133,7 +133,7 @@ fn in_the_way(status: &Value, name: &str) -> String {
     let mut line = String::new();
     for (place, what) in [
         ("/stream_unread_seconds", "the streams could not be read completely"),
-        ("/documents_unread_seconds", "not all unassembled documents were read"),
+        ("/documents_unread_seconds", "some documents that wait for assembly could not be read"),
     ] {
         if let Some(seconds) = at(status, place).as_u64() {
             let more = seconds.max(1).saturating_mul(6);

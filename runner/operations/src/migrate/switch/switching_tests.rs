@@ -268,8 +268,8 @@ async fn of_two_that_change_items_back_the_second_one_does() {
     begin(context, &plan, 0).await.unwrap();
     is_in(context, Phase::CutOver).await;
     let fence = served.fence().await;
-    // The clock is frozen, so the first command waits for its fence. Later, both commands wait for
-    // workers.
+    // The first command waits until the store's clock reaches the time of its fence, and the clock is
+    // frozen. When the clock runs again, both commands wait for workers.
     served.clock(json!({"freeze": true})).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 1, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();

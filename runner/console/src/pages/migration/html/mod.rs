@@ -191,9 +191,9 @@ fn progress(view: &View) -> Markup {
                 @match view.verified {
                     Some(verified) => {
                         span class=(if verified.differences > 0 { "bad" } else { "good" }) { (verified.differences) }
-                        " of " (verified.compared) " compared items, "
-                        @if verified.refused > 0 { (verified.refused) " of them cannot be repaired, " }
-                        "at " (time::seconds(verified.at))
+                        " of " (verified.compared) " compared items differ"
+                        @if verified.refused > 0 { " (" (verified.refused) " cannot be repaired)" }
+                        "; compared at " (time::seconds(verified.at))
                     },
                     None => "never compared",
                 }

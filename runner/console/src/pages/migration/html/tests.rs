@@ -108,7 +108,7 @@ fn the_page_answers_what_an_operator_asks() {
         "1 set aside until",
         "7 s behind; 3 of 9 changes wait, the stream deletes the oldest waiting change in 23 h",
         "rolled back at <time datetime=\"1970-01-01T00:00:00Z\">1970-01-01 00:00:00</time>: at most 4 s",
-        "<span class=\"bad\">3</span> of 90 compared items, 1 of them cannot be repaired",
+        "<span class=\"bad\">3</span> of 90 compared items differ (1 cannot be repaired); compared at ",
         "collision: &lt;b&gt;",
         "points=\"0,30 8,20\"",
         "action=\"/migrations/shop%3C1%3E/resume\"",
