@@ -37,7 +37,8 @@ async fn the_newest_records_of_all_shards_are_found() {
     }
     let (answer, keys) = server.newest(&json!({"limit": 5})).await;
     assert_eq!(keys, ["45", "46", "47", "48", "49"]);
-    assert!(answer["read"].as_u64().unwrap() <= 20, "5 of each of 4 shards: {answer}");
+    // Without the bound by the oldest found record, this would be 5 of each of the 4 shards.
+    assert!(answer["read"].as_u64().unwrap() < 20, "{answer}");
     assert_eq!(answer["complete"], false);
     assert!(answer["arn"].as_str().unwrap().contains(":table/votes/stream/"));
     let (answer, keys) = server.newest(&json!({"limit": 1000})).await;
