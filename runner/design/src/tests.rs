@@ -105,7 +105,7 @@ fn an_item_may_be_nested_as_deeply_as_dynamodb_allows() {
 fn a_file_that_is_too_large_says_how_to_export_less() {
     let text = format!("{BASE}# {}", "x".repeat(crate::FILE_BYTES_MAX));
     let message = read("large.yaml", &text).unwrap_err().to_string();
-    assert!(message.contains("at most 1000000 are read"), "{message}");
+    assert!(message.contains("at most 1000000 are allowed"), "{message}");
     assert!(message.contains("export with fewer `--samples`"), "{message}");
 }
 

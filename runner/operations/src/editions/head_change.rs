@@ -308,6 +308,6 @@ mod tests {
         }
         let wrong = cancelled("ValidationError");
         let said = published(&[(400, wrong.as_str(), false)]).await.unwrap_err().to_string();
-        assert!(said.starts_with("cannot write the head: "), "{said}");
+        assert!(said.starts_with("cannot write the head of the set: "), "{said}");
     }
 }

@@ -264,7 +264,10 @@ mod tests {
         delete(&place, &key, unchanged).await.unwrap();
         let key_less = run(&place, &key, &versions, &versions[0], &["p".to_owned()], false).await;
         assert!(
-            key_less.unwrap_err().to_string().starts_with("--without p: it is a key attribute")
+            key_less
+                .unwrap_err()
+                .to_string()
+                .starts_with("--without p: an item cannot be restored without its key attribute")
         );
         assert_eq!(restored(0, &["until".to_owned()]).await, (Exit::Done, Some(key.clone())));
     }

@@ -311,7 +311,7 @@ mod tests {
             "(9 items read",
             "  reading again to remove marks: 1 of 4 segments",
             "not be read completely in 10 s: run `weir migrate status shop --look 60`",
-            "documents were read in 20 s: run `weir migrate status shop --look 120`",
+            "could not be read in 20 s: run `weir migrate status shop --look 120`",
             "the streams cannot be read: there is no table `b`",
             "a comparison is running: 3 of 16 segments done, 120 items read",
             "collision, solved: 9",

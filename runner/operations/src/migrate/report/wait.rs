@@ -182,9 +182,6 @@ mod tests {
         status["next_steps"][0]["command"] = json!("weir migrate start PLAN");
         status["preparing_seconds"] = json!(90);
         let said = of_preparing(&status).unwrap();
-        assert!(
-            said.contains("inactive for 90 s: resume with `weir migrate start PLAN`"),
-            "{said}"
-        );
+        assert!(said.contains("inactive for 90 s: run `weir migrate start PLAN`"), "{said}");
     }
 }

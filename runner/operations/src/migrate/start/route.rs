@@ -121,7 +121,10 @@ mod tests {
 
         end(context, "two", Phase::Completed, Side::Target).await;
         let why = in_the_way(context, &of("three")).await.unwrap().unwrap();
-        assert!(why.starts_with("the route `shop` has been `target` since `two`"), "{why}");
+        assert!(
+            why.starts_with("the route `shop` has been `target` since the migration `two`"),
+            "{why}"
+        );
         let own = Plan { route: None, ..of("three") };
         assert_eq!(in_the_way(context, &own).await, Ok(None));
     }
