@@ -7,6 +7,7 @@ use model::EpochMillis;
 use model::limits::REQUEST_TOKEN_LIFE_MS;
 use partition::{Command, Reply};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::types::Payload;
 
@@ -35,11 +36,16 @@ impl Submission {
     }
 }
 
+/// The reason why a submission or its replies cannot be encoded or decoded.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub struct ForwardError(#[from] postcard::Error);
+
 /// Encodes a submission.
 ///
 /// # Errors
 /// When a command cannot be encoded, which is a bug.
-pub fn encode_submission(submission: &Submission) -> Result<Payload, String> {
+pub fn encode_submission(submission: &Submission) -> Result<Payload, ForwardError> {
     encode(submission)
 }
 
@@ -47,15 +53,15 @@ pub fn encode_submission(submission: &Submission) -> Result<Payload, String> {
 ///
 /// # Errors
 /// When the bytes are damaged, or were encoded by another version.
-pub fn decode_submission(payload: &Payload) -> Result<Submission, String> {
-    postcard::from_bytes(payload.bytes()).map_err(|error| error.to_string())
+pub fn decode_submission(payload: &Payload) -> Result<Submission, ForwardError> {
+    Ok(postcard::from_bytes(payload.bytes())?)
 }
 
 /// Encodes replies.
 ///
 /// # Errors
 /// When a reply cannot be encoded, which is a bug.
-pub fn encode_replies(replies: &[Reply]) -> Result<Payload, String> {
+pub fn encode_replies(replies: &[Reply]) -> Result<Payload, ForwardError> {
     encode(&replies)
 }
 
@@ -63,11 +69,10 @@ pub fn encode_replies(replies: &[Reply]) -> Result<Payload, String> {
 ///
 /// # Errors
 /// When the bytes are damaged, or were encoded by another version.
-pub fn decode_replies(payload: &Payload) -> Result<Vec<Reply>, String> {
-    postcard::from_bytes(payload.bytes()).map_err(|error| error.to_string())
+pub fn decode_replies(payload: &Payload) -> Result<Vec<Reply>, ForwardError> {
+    Ok(postcard::from_bytes(payload.bytes())?)
 }
 
-fn encode<T: Serialize>(value: &T) -> Result<Payload, String> {
-    let bytes = postcard::to_stdvec(value).map_err(|error| error.to_string())?;
-    Ok(Payload::new(Bytes::from(bytes)))
+fn encode<T: Serialize>(value: &T) -> Result<Payload, ForwardError> {
+    Ok(Payload::new(Bytes::from(postcard::to_stdvec(value)?)))
 }

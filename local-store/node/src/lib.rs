@@ -37,16 +37,16 @@ pub mod transport;
 mod types;
 pub mod worker;
 
-pub use self::error::SubmitError;
+pub use self::error::{MembershipError, StartError, SubmitError};
 pub use self::failure::{FailureHandler, OnFatal};
 pub use self::forward::{
-    Submission, decode_replies, decode_submission, encode_replies, encode_submission,
+    ForwardError, Submission, decode_replies, decode_submission, encode_replies, encode_submission,
 };
 pub use self::leadership::Ballot;
 pub use self::local_transport::LocalTransport;
 pub use self::node::{Node, Parts, Settings, WeakNode};
 pub use self::node_log::{GroupLog, NodeLog};
-pub use self::redundancy::check_redundancy;
+pub use self::redundancy::{InsufficientRedundancy, check_redundancy};
 pub use self::replica::{Replica, SnapshotData, check_continuity};
 pub use self::state_location::{DirectoryLocation, MemoryLocation, StagedStorage, StateLocation};
 pub use self::types::{

@@ -6,6 +6,7 @@
 //! reuse transfer numbers, but it leads in a later term. A transfer without new parts times out and
 //! closes its files, because its sender may have died, and perhaps no new transfer begins.
 
+use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -74,7 +75,7 @@ impl Receiver {
         if part.sequence == 0 {
             match self.begin(from, &part).await {
                 Ok(staged) => *incoming = Some(staged),
-                Err(reason) => return Response::Refused(reason),
+                Err(error) => return Response::Refused(error.to_string()),
             }
         }
         let is_same = |current: &&mut IncomingSnapshot| {
@@ -117,11 +118,11 @@ impl Receiver {
         }
     }
 
-    async fn begin(&self, from: NodeId, part: &SnapshotPart) -> Result<IncomingSnapshot, String> {
+    async fn begin(&self, from: NodeId, part: &SnapshotPart) -> io::Result<IncomingSnapshot> {
         let location = Arc::clone(&self.state_location);
         let staged = run_on(&*self.worker, move || location.begin()).await;
-        let staged = staged.ok_or("the node's worker thread has stopped")?;
-        let staged = staged.map_err(|error| error.to_string())?;
+        let stopped = || io::Error::other("the node's worker thread has stopped");
+        let staged = staged.ok_or_else(stopped)?.map_err(io::Error::other)?;
         let (vote, transfer) = (part.vote, part.transfer);
         let watched =
             give_up_silent(Arc::downgrade(&self.incoming), staged.number, self.silence_max);

@@ -7,9 +7,28 @@
 
 use std::collections::BTreeSet;
 
+use thiserror::Error;
+
 use crate::ring::ArcId;
 use crate::status::{Role, Status};
 use crate::types::{NodeId, slot_of};
+
+/// The condition that must be met before a damaged node can be set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum InsufficientRedundancy {
+    /// The damaged node has no replicas.
+    #[error("the node has no replicas")]
+    NoReplicas,
+    /// The node in this slot must be rebuilt first.
+    #[error("node {0} has failed, or is damaged and must be rebuilt first")]
+    OtherFirst(u64),
+    /// No other node can be the source of this arc's data.
+    #[error("{0} has no leader on another node with an undamaged disk")]
+    NoLeader(ArcId),
+    /// Not all nodes are voters of this arc's group.
+    #[error("a membership change of {0} is in progress, or a node is unreachable")]
+    NotAllVoters(ArcId),
+}
 
 /// Checks whether a damaged node can be set aside, by comparing its replicas with the replicas of
 /// all other nodes. Each arc must be led by another node with an undamaged disk and the newest
@@ -18,18 +37,19 @@ use crate::types::{NodeId, slot_of};
 ///
 /// # Errors
 /// The unmet condition, which must be met before the node can be set aside.
-pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<(), String> {
-    let id = own.first().ok_or("the node has no replicas")?.node;
+pub fn check_redundancy(
+    own: &[Status],
+    others: &[Status],
+    arcs: u32,
+) -> Result<(), InsufficientRedundancy> {
+    let id = own.first().ok_or(InsufficientRedundancy::NoReplicas)?.node;
     let votes = !own.iter().any(|status| status.role == Role::Stopped);
     let goes_first = |status: &&Status| {
         let is_lower = slot_of(status.node) < slot_of(id);
         status.role == Role::Stopped || (votes && status.is_damaged && is_lower)
     };
     if let Some(status) = others.iter().find(goes_first) {
-        return Err(format!(
-            "node {} has failed, or is damaged and must be rebuilt first",
-            slot_of(status.node)
-        ));
+        return Err(InsufficientRedundancy::OtherFirst(slot_of(status.node)));
     }
     for arc in (0..arcs).map(ArcId) {
         let of_arc = || others.iter().filter(|status| status.arc == arc);
@@ -41,7 +61,7 @@ pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<
             status.role == Role::Leader && !status.is_damaged && Some(status.term) == newest
         };
         let Some(leader) = of_arc().find(leads) else {
-            return Err(format!("{arc} has no leader on another node with an undamaged disk"));
+            return Err(InsufficientRedundancy::NoLeader(arc));
         };
         let members: BTreeSet<NodeId> = of_arc().map(|status| status.node).chain([id]).collect();
         let voters: BTreeSet<NodeId> = leader.voters.iter().copied().collect();
@@ -49,9 +69,7 @@ pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<
         // is no obstacle, because the next membership change removes it.
         let mut learners = leader.learners.iter().map(|learner| slot_of(*learner));
         if voters != members || learners.any(|slot| slot != slot_of(id)) {
-            return Err(format!(
-                "a membership change of {arc} is in progress, or a node is unreachable"
-            ));
+            return Err(InsufficientRedundancy::NotAllVoters(arc));
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ impl Node {
         match self.inner.proposer.propose(submission).await {
             Ok((index, replies)) => match encode_replies(&replies) {
                 Ok(replies) => Response::Submitted { index, replies },
-                Err(reason) => Response::Unknown(reason),
+                Err(error) => Response::Unknown(error.to_string()),
             },
             Err(unproposed) => Rejection::from(unproposed).into(),
         }
@@ -66,7 +66,7 @@ impl Node {
                     let late = || Response::Unknown("not applied in time".to_owned());
                     answer.unwrap_or_else(|_| late())
                 }
-                Err(reason) => Response::Refused(reason),
+                Err(error) => Response::Refused(error.to_string()),
             },
             Request::ReadIndex => match self.inner.reader.read_index().await {
                 Ok(index) => Response::ReadIndex { index },

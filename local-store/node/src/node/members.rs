@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Node;
-use crate::error::SubmitError;
+use crate::error::{MembershipError, SubmitError};
 use crate::types::{NodeId, incarnation_of, node_id, slot_of};
 
 impl Node {
@@ -13,22 +13,19 @@ impl Node {
     /// # Errors
     /// When this node does not lead, or another change is in progress. A partial change is not
     /// rolled back; repeat the call to complete the change.
-    pub async fn change_members(&self, members: &BTreeSet<NodeId>) -> Result<(), String> {
-        let describe = |error: &dyn std::error::Error| error.to_string();
+    pub async fn change_members(&self, members: &BTreeSet<NodeId>) -> Result<(), MembershipError> {
         let raft = &self.inner.raft;
         let voters: BTreeSet<NodeId> = self.status().voters.into_iter().collect();
         for id in members.difference(&voters) {
-            raft.add_learner(*id, openraft::EmptyNode::default(), true)
-                .await
-                .map_err(|error| describe(&error))?;
+            raft.add_learner(*id, openraft::EmptyNode::default(), true).await?;
         }
         let change = openraft::ChangeMembers::ReplaceAllVoters(members.clone());
-        raft.change_membership(change, false).await.map_err(|error| describe(&error))?;
+        raft.change_membership(change, false).await?;
         let strangers: BTreeSet<NodeId> =
             self.status().learners.into_iter().filter(|id| !members.contains(id)).collect();
         if !strangers.is_empty() {
             let change = openraft::ChangeMembers::RemoveNodes(strangers);
-            raft.change_membership(change, false).await.map_err(|error| describe(&error))?;
+            raft.change_membership(change, false).await?;
         }
         Ok(())
     }

@@ -11,7 +11,6 @@ mod settings;
 pub(crate) mod tests;
 
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,7 +22,7 @@ use storage::Storage;
 use storage::disk::Damage;
 
 use crate::clock::Clock;
-use crate::error::SubmitError;
+use crate::error::{MembershipError, StartError, SubmitError};
 use crate::failure::FailureHandler;
 use crate::forward::{Submission, decode_replies, encode_submission};
 use crate::node_log::NodeLog;
@@ -100,7 +99,7 @@ impl Node {
     ///
     /// # Errors
     /// The error of [`Node::start`] for the first replica that cannot be started.
-    pub async fn start_all(parts: Vec<Parts>) -> Result<Vec<Self>, String> {
+    pub async fn start_all(parts: Vec<Parts>) -> Result<Vec<Self>, StartError> {
         let mut started = Vec::new();
         for parts in parts {
             match Self::start(parts).await {
@@ -120,21 +119,19 @@ impl Node {
     ///
     /// # Errors
     /// When the node's log or state cannot be read, or they are inconsistent.
-    pub async fn start(parts: Parts) -> Result<Self, String> {
+    pub async fn start(parts: Parts) -> Result<Self, StartError> {
         let Parts { id, arc, log, worker, transport, clock, settings, .. } = parts;
         let (seed, damage, location) = (parts.seed, parts.damage, parts.state_location);
         let on_failure = FailureHandler::new(damage.clone(), parts.on_fatal);
-        let describe = |error: io::Error| error.to_string();
         let position = ArcPosition { arc, arcs: settings.arcs };
         let (neighbours, end) = (settings.has_neighbours, on_failure.clone());
         let replica =
-            Replica::open(position, Arc::clone(&location), Arc::clone(&worker), neighbours, end)
-                .map_err(describe)?;
+            Replica::open(position, Arc::clone(&location), Arc::clone(&worker), neighbours, end)?;
         clock.reach(replica.now());
         let shared = replica.shared();
         check_continuity(&log, arc, &*shared.view())?;
         if let Some(applied) = replica.applied() {
-            log.cut_replaced(arc, applied).map_err(describe)?;
+            log.cut_replaced(arc, applied)?;
         }
         let (earlier_term, _) = log.position(arc);
         let persist_due = replica.persist_due();
@@ -150,11 +147,9 @@ impl Node {
         };
         let config = Arc::new(settings.config()?);
         let group = log.group(arc);
-        let raft = Runtime::scope(seed, Raft::new(id, config, network, group, replica))
-            .await
-            .map_err(|error| error.to_string())?;
+        let raft = Runtime::scope(seed, Raft::new(id, config, network, group, replica)).await?;
         // Until the consensus library has published its state, this node would get no votes.
-        raft.is_initialized().await.map_err(|error| error.to_string())?;
+        raft.is_initialized().await?;
         let upkeep = maintenance::Maintenance {
             raft: raft.clone(),
             arc,
@@ -229,12 +224,11 @@ impl Node {
     ///
     /// # Errors
     /// When the node has stopped.
-    pub async fn initialize(&self, members: BTreeSet<NodeId>) -> Result<(), String> {
-        let begun = self.inner.raft.is_initialized().await.map_err(|e| e.to_string())?;
-        if begun {
+    pub async fn initialize(&self, members: BTreeSet<NodeId>) -> Result<(), MembershipError> {
+        if self.inner.raft.is_initialized().await? {
             return Ok(());
         }
-        self.inner.raft.initialize(members).await.map_err(|error| error.to_string())
+        Ok(self.inner.raft.initialize(members).await?)
     }
 
     /// Applies commands, in order, in one log entry, even if another node leads. Returns one reply
@@ -288,14 +282,16 @@ impl Node {
         leader: NodeId,
         submission: &Submission,
     ) -> Result<Option<Vec<Reply>>, SubmitError> {
-        let encoded = encode_submission(submission).map_err(SubmitError::NotDone)?;
+        let encoded = encode_submission(submission)
+            .map_err(|error| SubmitError::NotDone(error.to_string()))?;
         if encoded.bytes().len() > PROPOSAL_BYTES_MAX {
             // The leader would also reject commands of this size.
             return Ok(Some(refuse_as_too_large(&submission.commands)));
         }
         match self.call_leader(leader, Request::Submit(encoded)).await {
             Ok(Response::Submitted { index, replies }) => {
-                let replies = decode_replies(&replies).map_err(SubmitError::Unknown)?;
+                let replies = decode_replies(&replies)
+                    .map_err(|error| SubmitError::Unknown(error.to_string()))?;
                 // The write has succeeded, even if this wait times out.
                 let _ = tokio::time::timeout(OWN_WRITE_WAIT, self.applied(index)).await;
                 Ok(Some(replies))

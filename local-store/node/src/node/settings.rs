@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::{Config, SnapshotPolicy};
+use openraft::{Config, ConfigError, SnapshotPolicy};
 use partition::mutation::{self, Mutation};
 use storage::disk::Damage;
 
@@ -78,7 +78,7 @@ impl Settings {
         }
     }
 
-    pub(super) fn config(&self) -> Result<Config, String> {
+    pub(super) fn config(&self) -> Result<Config, ConfigError> {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let config = Config {
             cluster_name: "weir".to_owned(),
@@ -96,7 +96,7 @@ impl Settings {
             enable_leader_restore: Some(mutation::is_active(Mutation::LeaderRestore)),
             ..Config::default()
         };
-        config.validate().map_err(|error| error.to_string())
+        config.validate()
     }
 }
 

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use openraft::EntryPayload;
+use thiserror::Error;
 
 use super::record::Record;
 use crate::log_id::{LogId, log_id};
@@ -48,6 +49,27 @@ pub(super) struct Group {
     new_count: usize,
 }
 
+/// A gap in a group's log: one or more entries are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(super) enum LogGap {
+    /// An entry does not follow the previous entry.
+    #[error("the log has entry {found} in place of entry {expected}")]
+    Between {
+        /// The index of the entry.
+        found: u64,
+        /// The index that the entry must have.
+        expected: u64,
+    },
+    /// The first entry does not follow the last purged entry.
+    #[error("the log begins with entry {found} instead of entry {expected}")]
+    AtBegin {
+        /// The index of the first entry.
+        found: u64,
+        /// The index that the first entry must have.
+        expected: u64,
+    },
+}
+
 /// An entry, or its position in the log.
 pub(super) enum FoundEntry {
     InMemory(Entry),
@@ -60,7 +82,7 @@ impl Group {
     /// # Errors
     /// When the record does not continue the previous records, for example because an index is
     /// missing.
-    pub(super) fn take(&mut self, position: u64, record: Record, keep: bool) -> Result<(), String> {
+    pub(super) fn take(&mut self, position: u64, record: Record, keep: bool) -> Result<(), LogGap> {
         match record {
             Record::Vote(vote) => self.vote = Some(vote),
             Record::Cut(from) => self.cut(from),
@@ -72,8 +94,8 @@ impl Group {
                     // before it, and the record of that purge comes later in the log.
                     self.first = at.index;
                 } else if at.index != self.next() {
-                    let next = self.next();
-                    return Err(format!("the log has entry {} in place of entry {next}", at.index));
+                    let expected = self.next();
+                    return Err(LogGap::Between { found: at.index, expected });
                 }
                 if keep {
                     self.kept_bytes += bytes_of(&entry);
@@ -127,13 +149,10 @@ impl Group {
     }
 
     /// Checks that no entry is missing between the last purged entry and the first entry.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), LogGap> {
         let expected = self.purged.map_or(0, |at| at.index + 1);
         if !self.slots.is_empty() && self.first != expected {
-            return Err(format!(
-                "the log begins with entry {} instead of entry {expected}",
-                self.first
-            ));
+            return Err(LogGap::AtBegin { found: self.first, expected });
         }
         Ok(())
     }

@@ -116,14 +116,14 @@ impl NodeLog {
         for entry in log.read(log.first_index(), log.next_index())? {
             let entry = entry?;
             let position = entry.index;
-            let corrupt = |reason: String| corrupt(position, reason);
             let (arc, record) = record::decode(entry.term, entry.payload.into_bytes())
-                .map_err(|e| corrupt(e.to_string()))?;
-            groups.entry(arc).or_default().take(position, record, false).map_err(corrupt)?;
+                .map_err(|error| corrupt(position, &error))?;
+            let taken = groups.entry(arc).or_default().take(position, record, false);
+            taken.map_err(|gap| corrupt(position, &gap))?;
         }
         for (arc, group) in &groups {
             let at = group.oldest_position().unwrap_or_default();
-            group.check().map_err(|reason| corrupt(at, format!("{arc}: {reason}")))?;
+            group.check().map_err(|gap| corrupt(at, &format_args!("{arc}: {gap}")))?;
         }
         let state = State {
             groups,
@@ -367,12 +367,12 @@ fn cannot_be_read(error: &io::Error) -> String {
     format!("the log cannot be read: {error}")
 }
 
-fn corrupt(position: u64, reason: String) -> log::Error {
+fn corrupt(position: u64, reason: &dyn std::fmt::Display) -> log::Error {
     log::Error::Corrupt {
         file: format!("record {position}"),
         offset: 0,
         expected: "consecutive records".to_owned(),
-        found: reason,
+        found: reason.to_string(),
     }
 }
 

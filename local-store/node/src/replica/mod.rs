@@ -21,6 +21,7 @@ use partition::mutation::{self, Mutation};
 use partition::{ArcPosition, Batch, Catalogue, Machine, Op, Reply, TableId, View};
 use tokio::sync::{Notify, watch};
 
+use crate::error::StartError;
 use crate::failure::FailureHandler;
 use crate::leadership::Electorate;
 use crate::log_id::LogId;
@@ -477,16 +478,11 @@ fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::
 ///
 /// # Errors
 /// The range of missing entries, or a failed read of the state.
-pub fn check_continuity(log: &NodeLog, arc: ArcId, view: &dyn View) -> Result<(), String> {
+pub fn check_continuity(log: &NodeLog, arc: ArcId, view: &dyn View) -> Result<(), StartError> {
     let Some(purged) = log.purged(arc) else { return Ok(()) };
-    let (applied, _) = read_place(view).map_err(|error| error.to_string())?;
-    let next = applied.map_or(0, |at| at.index + 1);
-    if next > purged {
-        return Ok(());
-    }
-    Err(format!(
-        "the state of {arc} lacks the entries {next} to {purged}, which were purged from its log"
-    ))
+    let (applied, _) = read_place(view)?;
+    let from = applied.map_or(0, |at| at.index + 1);
+    if from > purged { Ok(()) } else { Err(StartError::MissingEntries { arc, from, upto: purged }) }
 }
 
 /// Returns the next pairs of a state from a key on: about [`PART_BYTES`] bytes, but at least one

@@ -145,7 +145,7 @@ async fn lead_arc(
     } else if let Some(first) = of_arc.iter().find(|node| replicas.first() == Some(&node.id())) {
         // The node that initializes a group starts the first election and usually wins. Each arc has a
         // different node, to distribute the leaders.
-        first.initialize(members).await?;
+        first.initialize(members).await.map_err(|error| error.to_string())?;
     }
     Ok(())
 }
@@ -423,7 +423,7 @@ pub(super) async fn start_replicas(
             damage: files.damage.clone(),
             on_fatal: Arc::clone(&host.on_fatal),
         });
-    Node::start_all(parts.collect()).await
+    Node::start_all(parts.collect()).await.map_err(|error| error.to_string())
 }
 
 /// Returns the slots of the nodes with a new identity that is not a voter yet.
@@ -447,7 +447,7 @@ pub(super) async fn repair_membership(nodes: Vec<node::WeakNode>, members: BTree
             tracing::info!(?nodes, "copying data to rebuilt nodes");
             match leader.change_members(&members).await {
                 Ok(()) => tracing::info!("all replicas are complete again"),
-                Err(error) => tracing::warn!(error, "cannot copy data to a rebuilt node yet"),
+                Err(error) => tracing::warn!(%error, "cannot copy data to a rebuilt node yet"),
             }
         }
         drop(nodes);

@@ -304,7 +304,8 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
             damage.clone(),
         )?;
         let state = home.open()?;
-        check_continuity(&log, arc, &*state.view()).map_err(Problem::Damaged)?;
+        check_continuity(&log, arc, &*state.view())
+            .map_err(|error| Problem::Damaged(error.to_string()))?;
         home.keep(state);
         state_locations.push(Arc::new(home));
     }

@@ -62,7 +62,7 @@ async fn no_replica_goes_on_after_a_failed_start() {
     let wait = || tokio::time::sleep(Duration::from_secs(20));
 
     let second = Parts { arc: ArcId(1), state_location: Arc::new(Unreadable), ..first() };
-    let refused = Node::start_all(vec![first(), second]).await.err().unwrap();
+    let refused = Node::start_all(vec![first(), second]).await.err().unwrap().to_string();
     assert!(refused.contains("it is unreadable"), "{refused}");
     let sent = messages.load(Ordering::SeqCst);
     wait().await;

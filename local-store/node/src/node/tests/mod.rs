@@ -165,7 +165,7 @@ impl Cluster {
         }
     }
 
-    async fn try_to_start(&mut self, id: NodeId) -> Result<(), String> {
+    async fn try_to_start(&mut self, id: NodeId) -> Result<(), StartError> {
         let node = Node::start(self.parts(id)).await?;
         self.wires.inner.add(&node);
         self.nodes.insert(id, node);
@@ -533,7 +533,7 @@ async fn a_node_whose_state_lacks_truncated_entries_does_not_start() {
     assert!(cluster.nodes[&follower].status().purged > Some(20));
     cluster.crash(follower, 1).await;
     let state = cluster.homes.insert(follower, MemoryLocation::default()).unwrap();
-    let refused = cluster.try_to_start(follower).await.unwrap_err();
+    let refused = cluster.try_to_start(follower).await.unwrap_err().to_string();
     assert!(refused.contains("lacks the entries 0 to"), "{refused}");
     // The node starts with its own state.
     cluster.homes.insert(follower, state);

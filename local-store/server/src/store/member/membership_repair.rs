@@ -44,7 +44,7 @@ pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
         tracing::info!(?nodes, "copying data to rebuilt nodes");
         match tokio::time::timeout(CHANGE, node.change_members(&members)).await {
             Ok(Ok(())) => tracing::info!("all replicas are complete again"),
-            Ok(Err(error)) => tracing::warn!(error, "cannot copy data to a rebuilt node yet"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot copy data to a rebuilt node yet"),
             Err(_) => tracing::warn!("a rebuilt node did not receive its data within {CHANGE:?}"),
         }
     }

@@ -237,7 +237,7 @@ impl StartingMember<'_> {
         let members: BTreeSet<NodeId> =
             self.local.slots.iter().map(|slot| node_id(*slot, 0)).collect();
         for replica in replicas.iter().filter(|replica| Some(replica.id()) == maker) {
-            replica.initialize(members.clone()).await?;
+            replica.initialize(members.clone()).await.map_err(|error| error.to_string())?;
         }
         Ok(())
     }

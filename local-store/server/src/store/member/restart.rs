@@ -67,5 +67,5 @@ async fn check_peers(peers: &Peers, own: &[Node]) -> Result<(), String> {
     }
     let arcs = u32::try_from(own.len()).unwrap_or(u32::MAX);
     let own: Vec<Status> = own.iter().map(Node::status).collect();
-    check_redundancy(&own, &others, arcs)
+    check_redundancy(&own, &others, arcs).map_err(|error| error.to_string())
 }

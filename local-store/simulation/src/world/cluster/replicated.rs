@@ -340,7 +340,7 @@ impl ReplicatedNode {
             damage: damage.clone(),
             on_fatal: Arc::clone(&on_fatal),
         });
-        let replicas = Node::start_all(parts.collect()).await?;
+        let replicas = Node::start_all(parts.collect()).await.map_err(|error| error.to_string())?;
         for replica in &replicas {
             cluster.directory.nodes().insert((id, replica.arc()), replica.downgrade());
         }
@@ -412,7 +412,7 @@ impl Replica for ReplicatedNode {
         let node = self.replica(arc);
         Box::pin(async move {
             let node = node.ok_or("the node does not have this arc")?;
-            node.initialize(members.into_iter().collect()).await
+            node.initialize(members.into_iter().collect()).await.map_err(|error| error.to_string())
         })
     }
 
@@ -424,7 +424,9 @@ impl Replica for ReplicatedNode {
         let node = self.replica(arc);
         Box::pin(async move {
             let node = node.ok_or("the node does not have this arc")?;
-            node.change_members(&members.into_iter().collect()).await
+            node.change_members(&members.into_iter().collect())
+                .await
+                .map_err(|error| error.to_string())
         })
     }
 
