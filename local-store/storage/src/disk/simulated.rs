@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 
 use locks::Mutex;
@@ -35,6 +36,7 @@ pub struct PowerCut {
     pub sectors_kept: usize,
 }
 
+/// The content of a sector, which is shorter than a sector at the end of a file.
 type Sector = Vec<u8>;
 
 /// The contents of one file, without its names.
@@ -47,6 +49,17 @@ struct Inode {
     /// For each sector written since the last sync: every content that the sector has had, oldest
     /// first.
     unsynced: BTreeMap<usize, Vec<Sector>>,
+}
+
+impl Inode {
+    /// Records the content of the sectors in a range of bytes that was written.
+    fn note_written(&mut self, range: Range<usize>) {
+        let numbers = range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES);
+        let written = self.cached.chunks(SECTOR_BYTES).enumerate().take(numbers.end);
+        for (number, sector) in written.skip(numbers.start) {
+            self.unsynced.entry(number).or_default().push(sector.to_vec());
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -117,6 +130,16 @@ impl State {
         Ok(fault)
     }
 
+    /// Counts an operation that needs space, and returns its fault.
+    fn begin_growth(&mut self, operation: Operation, name: &str) -> Result<Option<Fault>, Error> {
+        let fault = self.begin(operation, name)?;
+        if self.full && fault.is_none() {
+            self.refusals += 1;
+            return Ok(Some(Fault::OutOfSpace));
+        }
+        Ok(fault)
+    }
+
     fn inode(&mut self, operation: Operation, name: &str) -> Result<usize, Error> {
         match self.names.get(name) {
             Some(inode) => Ok(*inode),
@@ -171,13 +194,13 @@ impl SimulatedDisk {
         self.lock().faults.insert(operation, fault);
     }
 
-    /// Fills the disk, so that no file can be created, or frees space again. Existing files can
-    /// still be written.
+    /// Fills the disk, so that no file can be created or grow, or frees space again. Existing files
+    /// can still be overwritten.
     pub fn set_full(&self, full: bool) {
         self.lock().full = full;
     }
 
-    /// Returns how many files could not be created because the disk was full.
+    /// Returns how many files could not be created or grow because the disk was full.
     pub fn refusals(&self) -> u64 {
         self.lock().refusals
     }
@@ -223,10 +246,8 @@ impl SimulatedDisk {
                     let newest = versions.len() - 1;
                     let chosen =
                         if generator.chance(70) { newest } else { generator.up_to(newest) };
-                    if let (Some(sector), Some(content)) =
-                        (sector_mut(&mut file.durable, number), versions.get(chosen))
-                    {
-                        sector.copy_from_slice(content);
+                    if let Some(content) = versions.get(chosen) {
+                        store(&mut file.durable, number, content);
                     }
                 }
             }
@@ -275,9 +296,16 @@ impl SimulatedDisk {
     }
 }
 
-/// Returns the bytes of a sector; the last sector of a file may be short.
-fn sector_mut(bytes: &mut [u8], number: usize) -> Option<&mut [u8]> {
-    bytes.chunks_mut(SECTOR_BYTES).nth(number)
+/// Stores the content of a sector, and extends the file with zeros up to the sector's end.
+fn store(bytes: &mut Vec<u8>, number: usize, content: &[u8]) {
+    let start = number * SECTOR_BYTES;
+    let end = start + content.len();
+    if bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    if let Some(sector) = bytes.get_mut(start..end) {
+        sector.copy_from_slice(content);
+    }
 }
 
 /// An open file of a [`SimulatedDisk`].
@@ -313,11 +341,7 @@ impl SimulatedFile {
 impl Disk for SimulatedDisk {
     fn create(&self, name: &str, size_bytes: u64) -> Result<Box<dyn DiskFile>, Error> {
         let state = &mut *self.lock();
-        let mut fault = state.begin(Operation::Create, name)?;
-        if state.full && fault.is_none() {
-            state.refusals += 1;
-            fault = Some(Fault::OutOfSpace);
-        }
+        let fault = state.begin_growth(Operation::Create, name)?;
         if state.names.contains_key(name) {
             return Err(Error::new(Operation::Create, name, io::ErrorKind::AlreadyExists.into()));
         }
@@ -340,6 +364,14 @@ impl Disk for SimulatedDisk {
         let inode = state.inode(Operation::Open, name)?;
         let epoch = state.epoch;
         Ok(Box::new(SimulatedFile { disk: self.clone(), name: name.to_owned(), inode, epoch }))
+    }
+
+    fn create_empty(&self, name: &str) -> Result<Box<dyn DiskFile>, Error> {
+        self.create(name, 0)
+    }
+
+    fn open_to_read(&self, name: &str) -> Result<Box<dyn DiskFile>, Error> {
+        self.open(name)
     }
 
     fn list(&self) -> Result<Vec<String>, Error> {
@@ -410,11 +442,21 @@ impl DiskFile for SimulatedFile {
             let start = usize::try_from(offset).map_err(|_| refused())?;
             let end = start.checked_add(bytes.len()).ok_or_else(refused)?;
             file.cached.get_mut(start..end).ok_or_else(refused)?.copy_from_slice(bytes);
-            for number in start / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES) {
-                if let Some(sector) = sector_mut(&mut file.cached, number) {
-                    file.unsynced.entry(number).or_default().push(sector.to_vec());
-                }
+            file.note_written(start..end);
+            Ok(())
+        })
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<(), Error> {
+        self.with(Operation::Write, |state| {
+            if let Some(fault) = state.begin_growth(Operation::Write, &self.name)? {
+                return Err(injected(fault, Operation::Write, &self.name));
             }
+            let refused = || self.fail(Operation::Write, io::ErrorKind::InvalidInput);
+            let file = state.inodes.get_mut(self.inode).ok_or_else(refused)?;
+            let start = file.cached.len();
+            file.cached.extend_from_slice(bytes);
+            file.note_written(start..file.cached.len());
             Ok(())
         })
     }
@@ -433,10 +475,8 @@ impl DiskFile for SimulatedFile {
                 let unsynced = std::mem::take(&mut file.unsynced);
                 if fault.is_none() {
                     for (number, versions) in unsynced {
-                        if let (Some(sector), Some(newest)) =
-                            (sector_mut(&mut file.durable, number), versions.last())
-                        {
-                            sector.copy_from_slice(newest);
+                        if let Some(newest) = versions.last() {
+                            store(&mut file.durable, number, newest);
                         }
                     }
                 }

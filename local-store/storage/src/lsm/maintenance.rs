@@ -274,7 +274,7 @@ impl Work {
             return Ok(false);
         }
         // No small merge is possible, but writers wait: merge all tables into one run.
-        let (tables, path) = (state.tree.table_count(), state.path.display());
+        let (tables, path) = (state.tree.table_count(), state.home.path().display());
         tracing::info!(tables, %path, "merging all tables; writes and shutdown wait until this ends");
         state.tree.major_compact(state.file_bytes, state.oldest_seen())?;
         if self.shape() == before {

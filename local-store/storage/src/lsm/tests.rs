@@ -2,6 +2,9 @@
 
 use super::memtable::Cursor;
 use super::versions::OpenViews;
+use std::thread;
+use std::time::Duration;
+
 use super::*;
 use crate::disk::SplitMix64;
 
