@@ -22,6 +22,7 @@ pub mod descriptors;
 mod error;
 mod file;
 mod simulated;
+mod simulated_state;
 #[cfg(test)]
 mod simulated_tests;
 mod splitmix;

@@ -4,7 +4,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::disk::{Disk, DiskFile};
+use locks::Mutex;
+
+use crate::disk::{Disk, DiskFile, SplitMix64};
 
 /// A directory of files.
 #[derive(Debug)]
@@ -12,12 +14,22 @@ pub(super) struct Folder {
     disk: Arc<dyn Disk>,
     /// The path for error messages.
     path: PathBuf,
+    salts: Salts,
+}
+
+/// The source of the random parts of file names.
+#[derive(Debug)]
+pub(super) enum Salts {
+    /// The operating system.
+    System,
+    /// A seed, for simulations.
+    Seeded(Mutex<SplitMix64>),
 }
 
 impl Folder {
     /// Creates the folder for the files of a disk. Error messages contain `path`.
-    pub(super) fn new(disk: Arc<dyn Disk>, path: PathBuf) -> Arc<Self> {
-        Arc::new(Self { disk, path })
+    pub(super) fn new(disk: Arc<dyn Disk>, path: PathBuf, salts: Salts) -> Arc<Self> {
+        Arc::new(Self { disk, path, salts })
     }
 
     /// Returns the path of a file for error messages.
@@ -30,9 +42,14 @@ impl Folder {
     /// # Errors
     /// When the operating system has no random numbers.
     pub(super) fn salt(&self) -> io::Result<u64> {
-        let mut salt = [0; 8];
-        getrandom::fill(&mut salt).map_err(|error| io::Error::other(error.to_string()))?;
-        Ok(u64::from_be_bytes(salt))
+        match &self.salts {
+            Salts::System => {
+                let mut salt = [0; 8];
+                getrandom::fill(&mut salt).map_err(|error| io::Error::other(error.to_string()))?;
+                Ok(u64::from_be_bytes(salt))
+            }
+            Salts::Seeded(random) => Ok(random.lock().next_u64()),
+        }
     }
 
     /// Creates an empty file, which must not exist.
@@ -68,6 +85,14 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
         }
+    }
+
+    /// Renames a file, and replaces an existing file with the name `to`.
+    ///
+    /// # Errors
+    /// When the file cannot be renamed.
+    pub(super) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(self.disk.rename(from, to)?)
     }
 
     /// Makes all created and removed names survive a power loss.

@@ -9,33 +9,44 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use locks::Mutex;
+
 use super::LsmStorage;
 use super::errors::io_error;
-use super::folder::Folder;
+use super::folder::{Folder, Salts};
 use super::queue;
-use crate::disk::{FileDisk, descriptors};
+use crate::disk::{FileDisk, SimulatedDisk, SplitMix64, descriptors};
 use crate::error::Error;
 
 /// The file that is locked while the storage is open.
 const LOCK_FILE: &str = "lock";
+
+/// The extension of the file that records damage.
+const DAMAGED: &str = "damaged";
 
 /// The maximum number of attempts to acquire the lock. The next constant is the pause between two
 /// attempts. All attempts together take a tenth of a second.
 const LOCK_TRIES: usize = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// The directory of an open storage.
+/// The place of an open storage.
 pub(super) struct Home {
     path: PathBuf,
-    /// The open directory, which stays the same even if `path` is renamed.
-    directory: File,
-    /// Whether the directory is removed when the last user drops it.
+    place: Place,
+    /// Whether the storage is removed when the last user drops it.
     is_temporary: Arc<AtomicBool>,
     record: DamageRecord,
     /// The folder of the queue files. It holds the lock of the directory until the last view is
     /// dropped. Tables are opened by path, so without the lock a view could read the tables of a
     /// newer storage at the same path.
     queues: Arc<Folder>,
+}
+
+enum Place {
+    /// The open directory, which stays the same even if its path is renamed.
+    Directory(File),
+    /// The simulated disk that has the storage as a subdirectory.
+    Simulated(SimulatedDisk),
 }
 
 impl Home {
@@ -50,11 +61,35 @@ impl Home {
         let folder = path.join(queue::FOLDER);
         Ok(Self {
             path: path.to_owned(),
-            directory: File::open(path).map_err(fail_io)?,
+            place: Place::Directory(File::open(path).map_err(fail_io)?),
             is_temporary: Arc::default(),
             record: DamageRecord::beside(path),
-            queues: Folder::new(Arc::new(queues), folder),
+            queues: Folder::new(Arc::new(queues), folder, Salts::System),
         })
+    }
+
+    /// Returns the place of the storage with this name on a simulated disk.
+    pub(super) fn simulated(disk: &SimulatedDisk, name: &str) -> Self {
+        let path = PathBuf::from(name);
+        Self {
+            queues: simulated_folder(&disk.subdirectory(name), queue::FOLDER, &path),
+            path,
+            place: Place::Simulated(disk.clone()),
+            is_temporary: Arc::default(),
+            record: DamageRecord {
+                folder: Folder::new(Arc::new(disk.clone()), PathBuf::new(), Salts::System),
+                name: format!("{name}.{DAMAGED}"),
+            },
+        }
+    }
+
+    /// Returns whether a failed read can be damage: false if a simulated machine lost its power, or
+    /// a simulated process was killed.
+    pub(super) fn is_reachable(&self) -> bool {
+        match &self.place {
+            Place::Directory(_) => true,
+            Place::Simulated(disk) => disk.is_reachable(),
+        }
     }
 
     /// Returns the path for error messages.
@@ -83,19 +118,34 @@ impl Drop for Home {
         if !self.is_temporary.load(Ordering::Acquire) {
             return;
         }
-        // A restarted node may have removed the directory and created a new one at the same path.
-        let same = |own: fs::Metadata, found: fs::Metadata| {
-            (own.dev(), own.ino()) == (found.dev(), found.ino())
+        let removed = match &self.place {
+            Place::Directory(directory) => remove_same(directory, &self.path),
+            Place::Simulated(disk) => {
+                let name = self.path.to_string_lossy();
+                disk.remove_subdirectory(&name)
+                    .map_err(Into::into)
+                    .and_then(|()| self.record.remove())
+            }
         };
-        let found =
-            self.directory.metadata().and_then(|own| Ok(same(own, fs::metadata(&self.path)?)));
-        if matches!(found, Ok(true))
-            && let Err(error) = LsmStorage::remove(&self.path)
-        {
+        if let Err(error) = removed {
             let path = self.path.display();
             tracing::warn!(%error, %path, "cannot remove an unused storage; the next start removes it");
         }
     }
+}
+
+/// Removes the storage in `path`, unless a restarted node has removed the directory and created a
+/// new one at the same path.
+fn remove_same(directory: &File, path: &Path) -> io::Result<()> {
+    let id = |found: fs::Metadata| (found.dev(), found.ino());
+    let is_same = directory.metadata().and_then(|own| Ok(id(own) == id(fs::metadata(path)?)));
+    if matches!(is_same, Ok(true)) { LsmStorage::remove(path) } else { Ok(()) }
+}
+
+/// Returns a folder of a storage on a simulated disk.
+pub(super) fn simulated_folder(disk: &SimulatedDisk, name: &str, path: &Path) -> Arc<Folder> {
+    let salts = Salts::Seeded(Mutex::new(SplitMix64::new(disk.operations())));
+    Folder::new(Arc::new(disk.subdirectory(name)), path.join(name), salts)
 }
 
 /// The file beside a storage that records its damage, so that the storage is not opened again.
@@ -108,9 +158,9 @@ impl DamageRecord {
     /// Returns the record of the storage in a directory.
     pub(super) fn beside(path: &Path) -> Self {
         let disk = FileDisk::of_owner(parent_of(path).to_owned(), None);
-        let folder = Folder::new(Arc::new(disk), parent_of(path).to_owned());
+        let folder = Folder::new(Arc::new(disk), parent_of(path).to_owned(), Salts::System);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        Self { folder, name: format!("{name}.damaged") }
+        Self { folder, name: format!("{name}.{DAMAGED}") }
     }
 
     /// Returns the recorded damage, or `None` if the storage is sound.

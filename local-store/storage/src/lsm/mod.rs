@@ -26,6 +26,7 @@ mod memtables;
 mod queue;
 mod row;
 mod rows;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -40,20 +41,21 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, MutexGuard, OnceLock};
 
 use locks::Mutex;
-use lsm_tree::config::PinningPolicy;
 use lsm_tree::descriptor_table::DescriptorTable;
-use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter};
+use lsm_tree::{Cache, SequenceNumberCounter};
+use partition::mutation::{self, Mutation};
 use partition::{Batch, QUEUE_KEYS, View};
 
 use self::errors::{corrupt, io_error, is_exhausted, is_full, is_passing, sort, sort_opening};
 use self::folder::Folder;
-use self::home::{DamageRecord, Home, make_empty_directory, sync_parent};
+use self::home::{DamageRecord, Home, make_empty_directory, simulated_folder, sync_parent};
 use self::maintenance::MaintenanceThread;
 use self::memtable::Memtable;
 use self::queue::{Listing, QueueFlush, Queues};
+use self::tables::{LsmTables, SimulatedTables, Tables, open_tree};
 use self::view::{LsmView, ViewState, ViewStates};
-use crate::disk::Damage;
 use crate::disk::descriptors::{self, Backoff};
+use crate::disk::{Damage, SimulatedDisk};
 use crate::engine::{Pace, Storage, StoredFile, check};
 use crate::error::Error;
 
@@ -153,7 +155,8 @@ impl Default for Options {
     }
 }
 
-/// A tree in its own directory, and the tree's maintenance thread.
+/// A tree in its own directory, and the tree's maintenance thread. On a simulated disk, simulated
+/// tables replace the tree, and there is no thread.
 pub struct LsmStorage {
     maintenance: MaintenanceThread,
     state: Arc<State>,
@@ -163,9 +166,8 @@ pub struct LsmStorage {
 struct State {
     /// The first field, so that an unused directory is removed before its files are closed.
     home: Home,
-    tree: AnyTree,
+    tables: Tables,
     memtable_bytes: u64,
-    file_bytes: u64,
     /// The number of the next batch. The tree uses some numbers for its own changes.
     numbers: SequenceNumberCounter,
     /// Locked while a batch is applied, so that no view shows only a part of the batch.
@@ -173,8 +175,8 @@ struct State {
     /// The error that prevents all further writes.
     failed: OnceLock<Error>,
     damage: Damage,
-    /// The folder of the queue files, which holds the lock of the directory. The last field, so that
-    /// the lock is released last.
+    /// The folder of the queue files, which holds the lock of the directory. It is the last field,
+    /// so that the lock is released last.
     queue_folder: Arc<Folder>,
 }
 
@@ -218,21 +220,35 @@ impl LsmStorage {
             return Err(Error::Corrupt { path, reason });
         }
         let tree = open_tree(path, options, &numbers).map_err(|error| sort_opening(path, error))?;
-        numbers.fetch_max(tree.get_highest_persisted_seqno().map_or(1, |highest| highest + 1));
-        let queues = open_queues(&home, &tree).map_err(|error| sort_opening(path, error))?;
-        let state = Arc::new(State {
-            view_states: Mutex::new(ViewStates::new(numbers.get(), queues)),
-            queue_folder: Arc::clone(home.queues()),
-            home,
-            tree,
-            memtable_bytes: options.memtable_bytes,
-            file_bytes: options.file_bytes,
-            numbers,
-            failed: OnceLock::new(),
-            damage: options.damage.clone(),
-        });
+        let tables = Tables::Lsm(LsmTables { tree, file_bytes: options.file_bytes });
+        let state = State::open(home, tables, numbers, options)?;
         let maintenance = MaintenanceThread::start(Arc::clone(&state)).map_err(fail_io)?;
         Ok(LsmStorage { maintenance, state })
+    }
+
+    /// Opens the storage with this name on a simulated disk, or creates it. The storage starts no
+    /// thread: the calls that seal or persist tables also flush and merge them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`], [`Error::Io`].
+    pub fn open_simulated(
+        disk: &SimulatedDisk,
+        name: &str,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let path = Path::new(name);
+        let fail_io = |source: io::Error| io_error("open", path, &source);
+        let home = Home::simulated(disk, name);
+        if let Some(reason) = home.record().read().map_err(fail_io)? {
+            return Err(Error::Corrupt { path: name.to_owned(), reason });
+        }
+        let tables =
+            SimulatedTables::open(simulated_folder(&disk.subdirectory(name), TABLES_FOLDER, path))
+                .map_err(|error| sort_opening(path, error.into()))?;
+        let numbers = SequenceNumberCounter::default();
+        let state = State::open(home, Tables::Simulated(tables), numbers, options)?;
+        Ok(LsmStorage { maintenance: MaintenanceThread::inline(Arc::clone(&state)), state })
     }
 
     /// Returns a flag. If it is true when the storage and its last view are dropped, the directory
@@ -255,59 +271,38 @@ impl LsmStorage {
     }
 }
 
-fn open_tree(
-    path: &Path,
-    options: &Options,
-    numbers: &SequenceNumberCounter,
-) -> Result<AnyTree, lsm_tree::Error> {
-    // The tree's own counter of visible changes is not used: a batch may be partly applied while
-    // the tree registers a table. Therefore this crate decides which batches a view sees.
-    let ignored = SequenceNumberCounter::default();
-    let config = Config::new(path, numbers.clone(), ignored)
-        .use_cache(Arc::clone(&options.cache.blocks))
-        .use_descriptor_table(Some(Arc::clone(&options.cache.open_tables)));
-    let tables = path.join(TABLES_FOLDER);
-    if tables.try_exists()? && bytes_below(&tables)? > options.pinned_up_to {
-        return config.open();
-    }
-    // With complete indexes and filters in memory, a read by key needs one cache lookup instead of
-    // three.
-    config
-        .index_block_partitioning_policy(PinningPolicy::all(false))
-        .filter_block_partitioning_policy(PinningPolicy::all(false))
-        .index_block_pinning_policy(PinningPolicy::all(true))
-        .filter_block_pinning_policy(PinningPolicy::all(true))
-        .open()
-}
-
-/// Opens the queue files that the tree lists.
-fn open_queues(home: &Home, tree: &AnyTree) -> Result<Queues, lsm_tree::Error> {
-    Ok(Queues::open(home.queues(), Listing::read_all(tree, home.path())?)?)
-}
-
-/// Returns the total size in bytes of all files in a directory, recursively. A file that is removed
-/// in the meantime counts as empty.
-fn bytes_below(path: &Path) -> io::Result<u64> {
-    let mut bytes = 0;
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        bytes += match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path())?,
-            Ok(metadata) => metadata.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(error),
-        };
-    }
-    Ok(bytes)
-}
-
 impl State {
+    /// Opens the queue files that the tables list, and removes the others. `numbers` is the counter
+    /// of the tables.
+    fn open(
+        home: Home,
+        tables: Tables,
+        numbers: SequenceNumberCounter,
+        options: &Options,
+    ) -> Result<Arc<Self>, Error> {
+        numbers.fetch_max(tables.highest_number().map_or(1, |highest| highest + 1));
+        let listed = Listing::read_all(&tables, home.path());
+        let queues = listed.and_then(|listed| Ok(Queues::open(home.queues(), listed)?));
+        let queues = queues.map_err(|error| sort_opening(home.path(), error))?;
+        Ok(Arc::new(Self {
+            view_states: Mutex::new(ViewStates::new(numbers.get(), queues)),
+            queue_folder: Arc::clone(home.queues()),
+            home,
+            tables,
+            memtable_bytes: options.memtable_bytes,
+            numbers,
+            failed: OnceLock::new(),
+            damage: options.damage.clone(),
+        }))
+    }
+
     /// Classifies an error, and reports damage. Wrong bytes are damage. A failed read or write
     /// counts as damage only if other nodes can rebuild this node.
     fn sort(&self, operation: &'static str, error: lsm_tree::Error) -> Error {
         let error = match error {
             lsm_tree::Error::Io(source)
                 if self.damage.has_peers()
+                    && self.home.is_reachable()
                     && (errors::is_of_disk(&source)
                         || (operation == READ && !descriptors::is_passing(&source))) =>
             {
@@ -374,7 +369,7 @@ impl State {
 
     /// Flushes the sealed tables to disk, and syncs them.
     fn flush(&self) -> Result<(), lsm_tree::Error> {
-        let _flushing = self.tree.get_flush_lock();
+        let _flushing = self.tables.lock_flush();
         // The loop flushes only the tables that were sealed before it began. Code that seals
         // another table also requests its flush.
         for _ in 0..self.sealed_count() {
@@ -387,10 +382,7 @@ impl State {
             };
             let in_tree = |first| first != QUEUE_KEYS;
             let versions = table.versions(in_tree).chain(listed);
-            let written = self.tree.flush_to_tables(&mut versions.map(Ok))?;
-            if let Some((tables, _)) = written {
-                self.tree.register_tables(&tables, None, None, &[], oldest)?;
-            }
+            self.tables.flush(versions, oldest)?;
             let renewed = flush.map(|flush| Arc::new(flush.finish()));
             let mut view_states = self.view_states();
             let ViewState { number, tables, queues } = view_states.current().copy();
@@ -442,6 +434,9 @@ impl Storage for LsmStorage {
     }
 
     fn persist(&self) -> Result<(), Error> {
+        if mutation::is_active(Mutation::PersistNothing) {
+            return Ok(());
+        }
         self.state.seal();
         self.state.flush_with_descriptors(|| false)?;
         // Each persist adds a table, which is a separate run. If entries are small, tables are
@@ -472,6 +467,6 @@ impl Storage for LsmStorage {
     }
 
     fn disk_bytes(&self) -> u64 {
-        self.state.tree.disk_space() + self.state.view_states().current().queues.bytes()
+        self.state.tables.bytes() + self.state.view_states().current().queues.bytes()
     }
 }

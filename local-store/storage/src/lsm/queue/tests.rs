@@ -12,6 +12,7 @@ use super::file::FileWriter;
 use super::flush::{QueueRow, files_to_join};
 use super::*;
 use crate::disk::FileDisk;
+use crate::lsm::folder::Salts;
 
 type OwnedRow = (Box<[u8]>, Option<Value>);
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -26,7 +27,7 @@ struct Written {
 
 fn folder_in(directory: &Path) -> Arc<Folder> {
     let disk = FileDisk::of_owner(directory.to_owned(), None);
-    Folder::new(Arc::new(disk), directory.to_owned())
+    Folder::new(Arc::new(disk), directory.to_owned(), Salts::System)
 }
 
 impl Written {
