@@ -7,6 +7,7 @@ use partition::{Batch, Op, QUEUE_KEYS, View};
 use proptest::prelude::*;
 
 use super::*;
+use crate::disk::SimulatedDisk;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -31,6 +32,14 @@ fn open_lsm(memtable_bytes: u64) -> Opened {
     Opened { storage: Box::new(storage), _directory: Some(directory) }
 }
 
+fn open_simulated(memtable_bytes: u64) -> Opened {
+    let cache = BlockCache::new(0, 1);
+    let options = LsmOptions { cache, memtable_bytes, ..LsmOptions::default() };
+    let disk = SimulatedDisk::new();
+    let storage = LsmStorage::open_simulated(&disk, "state", &options).unwrap();
+    Opened { storage: Box::new(storage), _directory: None }
+}
+
 macro_rules! for_each_engine {
     ($($case:ident)*) => {
         mod memory { $(#[test] fn $case() { super::$case(&*super::open_memory().storage); })* }
@@ -38,6 +47,11 @@ macro_rules! for_each_engine {
             // Three sizes of tables in memory: each batch seals a table; tables are small; tables
             // are so large that they are rarely flushed.
             for bytes in [0, 1 << 16, 1 << 23] { super::$case(&*super::open_lsm(bytes).storage); }
+        })* }
+        mod simulated { $(#[test] fn $case() {
+            for bytes in [0, 1 << 16, 1 << 23] {
+                super::$case(&*super::open_simulated(bytes).storage);
+            }
         })* }
     };
 }
@@ -337,6 +351,16 @@ proptest! {
     fn lsm_is_a_map(steps in steps()) {
         for memtable_bytes in [0, 1 << 14, 1 << 23] {
             run(&*open_lsm(memtable_bytes).storage, steps.clone())?;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn simulated_tables_are_a_map(steps in steps()) {
+        for memtable_bytes in [0, 1 << 14, 1 << 23] {
+            run(&*open_simulated(memtable_bytes).storage, steps.clone())?;
         }
     }
 }

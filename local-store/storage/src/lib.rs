@@ -6,8 +6,8 @@
 //! which the node resumes the log. Therefore the log may be truncated only up to the last persisted
 //! batch.
 //!
-//! [`LsmStorage`] is the production engine, [`MemoryStorage`] is for tests and the simulation; both
-//! pass the same tests.
+//! [`LsmStorage`] is the production engine, in a directory or on a simulated disk. [`MemoryStorage`]
+//! is for tests and the simulation. All pass the same tests.
 
 #[cfg(test)]
 mod contract_tests;
@@ -16,6 +16,8 @@ mod engine;
 mod error;
 pub mod log;
 mod lsm;
+#[cfg(test)]
+mod lsm_simulated_tests;
 #[cfg(test)]
 mod lsm_tests;
 mod memory;

@@ -10,7 +10,7 @@ use partition::{Batch, Op, QUEUE_KEYS, View};
 
 use super::lsm::Options;
 use super::*;
-use crate::disk::Damage;
+use crate::disk::{Damage, SimulatedDisk};
 use partition::Value;
 
 /// First bytes of the keys in batches: below, in and above the key range of queues.
@@ -18,7 +18,7 @@ const SIDES: [&[u8]; 3] = [&[1], &[QUEUE_KEYS, 7], b"right"];
 
 /// Returns batch `n`, which stores its number under one key, and one value on each of the three
 /// [`SIDES`].
-fn batch(n: u64, value_bytes: usize) -> Batch {
+pub(crate) fn batch(n: u64, value_bytes: usize) -> Batch {
     let value = Value::from(vec![n.to_be_bytes()[7]; value_bytes]);
     let mut ops = vec![Op::Put(b"applied".to_vec(), n.to_be_bytes().into())];
     ops.extend(SIDES.map(|side| Op::Put([side, &n.to_be_bytes()].concat(), value.clone())));
@@ -27,7 +27,7 @@ fn batch(n: u64, value_bytes: usize) -> Batch {
 
 /// Returns the number of batches that the storage contains. Checks that it contains all batches up
 /// to that number, and no part of later batches.
-fn applied(storage: &dyn Storage, batches: u64, value_bytes: usize) -> u64 {
+pub(crate) fn applied(storage: &dyn Storage, batches: u64, value_bytes: usize) -> u64 {
     let view = storage.view();
     let applied = view.get(b"applied").unwrap();
     let applied = applied.map_or(0, |bytes| u64::from_be_bytes((*bytes).try_into().unwrap()));
@@ -57,47 +57,71 @@ fn applied(storage: &dyn Storage, batches: u64, value_bytes: usize) -> u64 {
     applied
 }
 
-fn apply_batches(storage: &LsmStorage, from: u64, to: u64, value_bytes: usize) {
+pub(crate) fn apply_batches(storage: &LsmStorage, from: u64, to: u64, value_bytes: usize) {
     for n in from..to {
         storage.apply(&batch(n, value_bytes)).unwrap();
     }
 }
 
+/// A place for a storage that outlives it: a directory, or a simulated disk.
+enum Place {
+    Directory(tempfile::TempDir),
+    Simulated(SimulatedDisk),
+}
+
+impl Place {
+    fn each() -> [Self; 2] {
+        [Self::Directory(tempfile::tempdir().unwrap()), Self::Simulated(SimulatedDisk::new())]
+    }
+
+    fn open(&self, options: &Options) -> Result<LsmStorage, Error> {
+        match self {
+            Self::Directory(directory) => {
+                LsmStorage::open_with(&directory.path().join("data/state"), options)
+            }
+            Self::Simulated(disk) => LsmStorage::open_simulated(disk, "state", options),
+        }
+    }
+}
+
 #[test]
 fn all_batches_survive_a_clean_end() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("data/state");
-    let storage = LsmStorage::open(&path).unwrap();
-    apply_batches(&storage, 1, 50, 10);
-    storage.persist().unwrap();
-    drop(storage);
-    let storage = LsmStorage::open(&path).unwrap();
-    assert_eq!(applied(&storage, 60, 10), 49);
-    apply_batches(&storage, 50, 60, 10);
-    // The storage is dropped without another persist. It must contain at least the persisted
-    // batches.
-    drop(storage);
-    let storage = LsmStorage::open(&path).unwrap();
-    assert!(applied(&storage, 60, 10) >= 49);
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    for place in Place::each() {
+        let open = || place.open(&Options::default()).unwrap();
+        let storage = open();
+        apply_batches(&storage, 1, 50, 10);
+        storage.persist().unwrap();
+        drop(storage);
+        let storage = open();
+        assert_eq!(applied(&storage, 60, 10), 49);
+        apply_batches(&storage, 50, 60, 10);
+        // The storage is dropped without another persist. It must keep at least the persisted
+        // batches.
+        drop(storage);
+        assert!(applied(&open(), 60, 10) >= 49);
+        if let Place::Directory(directory) = &place {
+            let mode = fs::metadata(directory.path().join("data/state")).unwrap().permissions();
+            assert_eq!(mode.mode() & 0o777, 0o700);
+        }
+    }
 }
 
 #[test]
 fn many_flushes_and_compactions_keep_everything() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("state");
     let options = LsmOptions {
         cache: BlockCache::with_bytes(1 << 20),
         memtable_bytes: 1 << 18,
         ..LsmOptions::default()
     };
-    for round in 0..3 {
-        let storage = LsmStorage::open_with(&path, &options).unwrap();
-        assert_eq!(applied(&storage, round * 1_000, 1_000), round * 1_000);
-        apply_batches(&storage, round * 1_000 + 1, round * 1_000 + 1_001, 1_000);
-        storage.persist().unwrap();
+    for place in Place::each() {
+        for round in 0..3 {
+            let storage = place.open(&options).unwrap();
+            assert_eq!(applied(&storage, round * 1_000, 1_000), round * 1_000);
+            apply_batches(&storage, round * 1_000 + 1, round * 1_000 + 1_001, 1_000);
+            storage.persist().unwrap();
+        }
+        assert_eq!(applied(&place.open(&options).unwrap(), 3_000, 1_000), 3_000);
     }
-    assert_eq!(applied(&LsmStorage::open(&path).unwrap(), 3_000, 1_000), 3_000);
 }
 
 /// Goal: a storage that has become large can read the tables that it wrote while it was small, and
@@ -232,10 +256,10 @@ fn copy(from: &Path, to: &Path) {
 
 const PERSISTED: u64 = 40;
 const APPLIED: u64 = 1_190;
-const VALUE_BYTES: usize = 300;
+pub(crate) const VALUE_BYTES: usize = 300;
 
 /// Returns options with small tables, which are flushed about every 30 batches.
-fn small() -> Options {
+pub(crate) fn small() -> Options {
     Options {
         cache: BlockCache::with_bytes(1 << 20),
         memtable_bytes: 1 << 15,
@@ -247,22 +271,22 @@ fn small() -> Options {
 
 #[test]
 fn unpersisted_batches_survive_as_a_prefix() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("state");
-    let storage = LsmStorage::open_with(&path, &small()).unwrap();
-    apply_batches(&storage, 1, PERSISTED + 1, VALUE_BYTES);
-    storage.persist().unwrap();
-    apply_batches(&storage, PERSISTED + 1, APPLIED + 1, VALUE_BYTES);
-    // Dropping the storage loses the batches in memory, as a kill does.
-    drop(storage);
-    let storage = LsmStorage::open(&path).unwrap();
-    let left = applied(&storage, APPLIED, VALUE_BYTES);
-    assert!((PERSISTED + 1..APPLIED).contains(&left), "{left}");
-    // The storage continues from the last existing batch, and the next start finds all batches.
-    apply_batches(&storage, left + 1, APPLIED + 1, VALUE_BYTES);
-    storage.persist().unwrap();
-    drop(storage);
-    assert_eq!(applied(&LsmStorage::open(&path).unwrap(), APPLIED, VALUE_BYTES), APPLIED);
+    for place in Place::each() {
+        let storage = place.open(&small()).unwrap();
+        apply_batches(&storage, 1, PERSISTED + 1, VALUE_BYTES);
+        storage.persist().unwrap();
+        apply_batches(&storage, PERSISTED + 1, APPLIED + 1, VALUE_BYTES);
+        // Dropping the storage loses the batches in memory, as a kill does.
+        drop(storage);
+        let storage = place.open(&small()).unwrap();
+        let left = applied(&storage, APPLIED, VALUE_BYTES);
+        assert!((PERSISTED + 1..APPLIED).contains(&left), "{left}");
+        // The storage continues from the last existing batch, and the next start finds all batches.
+        apply_batches(&storage, left + 1, APPLIED + 1, VALUE_BYTES);
+        storage.persist().unwrap();
+        drop(storage);
+        assert_eq!(applied(&place.open(&small()).unwrap(), APPLIED, VALUE_BYTES), APPLIED);
+    }
 }
 
 /// Goal: a power loss during a flush loses no persisted batch. A table becomes part of the state
@@ -305,8 +329,11 @@ fn a_power_loss_during_a_flush_keeps_persisted_batches() {
 /// Goal: flushes and merges drop overwritten values, except values that an open view sees.
 #[test]
 fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
-    let directory = tempfile::tempdir().unwrap();
-    let storage = LsmStorage::open_with(&directory.path().join("state"), &small()).unwrap();
+    Place::each().iter().for_each(rewrite_beside_views);
+}
+
+fn rewrite_beside_views(place: &Place) {
+    let storage = place.open(&small()).unwrap();
     let key = |n: u64| [b"key".as_slice(), &n.to_be_bytes()].concat();
     let rewrite = |round: u8| {
         let ops = (0..200).map(|n| Op::Put(key(n), vec![round; 300].into())).collect();

@@ -104,6 +104,13 @@ impl Error {
     }
 }
 
+impl From<Error> for io::Error {
+    /// Returns the error of the operating system, without the name of the file.
+    fn from(error: Error) -> Self {
+        error.source
+    }
+}
+
 fn remedy(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::OutOfSpace => "; the write was rejected and no data is lost; free disk space",

@@ -25,7 +25,8 @@ static ZERO_CHUNK: [u8; 64 * 1024] = [0; 64 * 1024];
 #[derive(Debug, Clone)]
 pub struct FileDisk {
     directory: PathBuf,
-    lock: Arc<File>,
+    /// The lock; `None` if another object holds it.
+    lock: Option<Arc<File>>,
 }
 
 impl FileDisk {
@@ -54,7 +55,7 @@ impl FileDisk {
             },
             TryLockError::Error(source) => fail(source),
         })?;
-        Ok(FileDisk { directory, lock: Arc::new(file) })
+        Ok(FileDisk { directory, lock: Some(Arc::new(file)) })
     }
 
     /// Opens a subdirectory of this directory, under the same lock, and creates it if necessary.
@@ -63,7 +64,12 @@ impl FileDisk {
     pub fn subdirectory(&self, name: &str) -> Result<Self, Error> {
         let directory = self.directory.join(name);
         create_directory(&directory)?;
-        Ok(FileDisk { directory, lock: Arc::clone(&self.lock) })
+        Ok(FileDisk { directory, lock: self.lock.clone() })
+    }
+
+    /// Returns an existing directory, whose users hold `lock`.
+    pub(crate) fn of_owner(directory: PathBuf, lock: Option<Arc<File>>) -> Self {
+        FileDisk { directory, lock }
     }
 
     /// Returns the path of the directory.
@@ -71,10 +77,8 @@ impl FileDisk {
         &self.directory
     }
 
-    fn locate(&self, name: &str) -> (PathBuf, String) {
-        let path = self.directory.join(name);
-        let shown = path.display().to_string();
-        (path, shown)
+    fn locate(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
     }
 }
 
@@ -109,25 +113,36 @@ fn sync(directory: &Path) -> Result<(), Error> {
     })
 }
 
+/// Returns the options that create a new file, which only its owner can access.
+fn creation() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create_new(true).read(true).write(true).mode(0o600);
+    options
+}
+
 /// An open file of a [`FileDisk`].
 #[derive(Debug)]
 struct OpenFile {
     file: File,
     /// The path for error messages.
-    display_path: String,
+    path: PathBuf,
 }
 
 impl OpenFile {
     fn fail(&self, operation: Operation) -> impl FnOnce(io::Error) -> Error + '_ {
-        move |source| Error::new(operation, &self.display_path, source)
+        fail(operation, &self.path)
     }
+}
+
+fn fail(operation: Operation, path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
+    move |source| Error::new(operation, path.display().to_string(), source)
 }
 
 impl Disk for FileDisk {
     /// Writes zeros instead of only reserving the space: later writes then overwrite allocated
     /// blocks in place, so that `sync_data` has no metadata to commit.
     fn create(&self, name: &str, size_bytes: u64) -> Result<Box<dyn DiskFile>, Error> {
-        let (path, display_path) = self.locate(name);
+        let path = self.locate(name);
         let fill = |file: &File| -> io::Result<()> {
             let mut offset = 0;
             while offset < size_bytes {
@@ -138,25 +153,34 @@ impl Disk for FileDisk {
             }
             file.sync_all()
         };
-        let fail = |source| Error::new(Operation::Create, display_path.as_str(), source);
-        let mut options = OpenOptions::new();
-        options.create_new(true).read(true).write(true).mode(0o600);
-        let file = wait_for_one(|| options.open(&path)).map_err(fail)?;
+        let options = creation();
+        let file = wait_for_one(|| options.open(&path)).map_err(fail(Operation::Create, &path))?;
         if let Err(source) = fill(&file) {
             // The first error is reported. If the incomplete file cannot be removed either, the
             // next start recognises it by its size.
             let _ = fs::remove_file(&path);
-            return Err(fail(source));
+            return Err(fail(Operation::Create, &path)(source));
         }
-        Ok(Box::new(OpenFile { file, display_path }))
+        Ok(Box::new(OpenFile { file, path }))
     }
 
     fn open(&self, name: &str) -> Result<Box<dyn DiskFile>, Error> {
-        let (path, display_path) = self.locate(name);
-        match wait_for_one(|| OpenOptions::new().read(true).write(true).open(&path)) {
-            Ok(file) => Ok(Box::new(OpenFile { file, display_path })),
-            Err(source) => Err(Error::new(Operation::Open, display_path, source)),
-        }
+        let path = self.locate(name);
+        let file = wait_for_one(|| OpenOptions::new().read(true).write(true).open(&path))
+            .map_err(fail(Operation::Open, &path))?;
+        Ok(Box::new(OpenFile { file, path }))
+    }
+
+    fn create_empty(&self, name: &str) -> Result<Box<dyn DiskFile>, Error> {
+        let path = self.locate(name);
+        let file = creation().open(&path).map_err(fail(Operation::Create, &path))?;
+        Ok(Box::new(OpenFile { file, path }))
+    }
+
+    fn open_to_read(&self, name: &str) -> Result<Box<dyn DiskFile>, Error> {
+        let path = self.locate(name);
+        let file = File::open(&path).map_err(fail(Operation::Open, &path))?;
+        Ok(Box::new(OpenFile { file, path }))
     }
 
     fn list(&self) -> Result<Vec<String>, Error> {
@@ -180,14 +204,13 @@ impl Disk for FileDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
-        let (path, shown) = self.locate(from);
-        fs::rename(path, self.directory.join(to))
-            .map_err(|source| Error::new(Operation::Rename, shown, source))
+        let path = self.locate(from);
+        fs::rename(&path, self.locate(to)).map_err(fail(Operation::Rename, &path))
     }
 
     fn remove(&self, name: &str) -> Result<(), Error> {
-        let (path, shown) = self.locate(name);
-        fs::remove_file(path).map_err(|source| Error::new(Operation::Remove, shown, source))
+        let path = self.locate(name);
+        fs::remove_file(&path).map_err(fail(Operation::Remove, &path))
     }
 
     fn sync_directory(&self) -> Result<(), Error> {
@@ -206,6 +229,10 @@ impl DiskFile for OpenFile {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.file.write_all_at(bytes, offset).map_err(self.fail(Operation::Write))
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<(), Error> {
+        self.write_at(self.size_bytes()?, bytes)
     }
 
     fn sync_data(&self) -> Result<(), Error> {

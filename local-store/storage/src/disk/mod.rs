@@ -1,4 +1,4 @@
-//! A directory of files for the log: create, read, write, sync, rename, remove.
+//! A directory of files for the log and the engine: create, read, write, sync, rename, remove.
 //!
 //! The module does not interpret the files, keeps no cache and starts no thread. [`FileDisk`] is a
 //! real directory; [`SimulatedDisk`] is a directory in memory whose power can be cut.
@@ -8,6 +8,8 @@
 //! - Bytes of [`DiskFile::write_at`] survive a power loss only after [`DiskFile::sync_data`] of
 //!   that file. Until the sync, each 512-byte sector of these bytes may have the old or the new
 //!   content.
+//! - Bytes of [`DiskFile::append`] survive only after the same sync. Until the sync, the file may
+//!   have any length from its synced length on, and zeros in place of appended bytes.
 //! - A creation, renaming or removal of a name survives a power loss only after
 //!   [`Disk::sync_directory`].
 //! - After a failed sync, the bytes written since the last successful sync are in an unknown state.
@@ -20,6 +22,7 @@ pub mod descriptors;
 mod error;
 mod file;
 mod simulated;
+mod simulated_state;
 #[cfg(test)]
 mod simulated_tests;
 mod splitmix;
@@ -48,6 +51,13 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Opens an existing file for reading and writing.
     fn open(&self, name: &str) -> Result<Box<dyn DiskFile>, Error>;
 
+    /// Creates an empty file, which grows by [`DiskFile::append`]. If a file with this name exists,
+    /// returns an error. Does not wait for a file descriptor.
+    fn create_empty(&self, name: &str) -> Result<Box<dyn DiskFile>, Error>;
+
+    /// Opens an existing file for reading only. Does not wait for a file descriptor.
+    fn open_to_read(&self, name: &str) -> Result<Box<dyn DiskFile>, Error>;
+
     /// Returns the names of all files, ascending.
     fn list(&self) -> Result<Vec<String>, Error>;
 
@@ -71,6 +81,9 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
 
     /// Writes all of `bytes` at `offset`; the range must be inside the file.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Writes all of `bytes` at the end of the file. No two callers may append at the same time.
+    fn append(&self, bytes: &[u8]) -> Result<(), Error>;
 
     /// Makes all earlier writes to this file survive a power loss.
     fn sync_data(&self) -> Result<(), Error>;

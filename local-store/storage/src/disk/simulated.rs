@@ -4,13 +4,15 @@
 //! half old and half new, and a sector never shows a later write without the earlier writes. The
 //! caller's seed determines all random choices.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use locks::Mutex;
 
-use super::{Disk, DiskFile, Error, Operation, SECTOR_BYTES, SplitMix64};
+use super::simulated_state::{NameChange, State, store};
+use super::{Disk, DiskFile, Error, Operation, SplitMix64};
 
 /// The effect of an injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,110 +37,6 @@ pub struct PowerCut {
     pub sectors_kept: usize,
 }
 
-type Sector = Vec<u8>;
-
-/// The contents of one file, without its names.
-#[derive(Debug, Default)]
-struct Inode {
-    /// The content that survives a power cut.
-    durable: Vec<u8>,
-    /// The content that reads see.
-    cached: Vec<u8>,
-    /// For each sector written since the last sync: every content that the sector has had, oldest
-    /// first.
-    unsynced: BTreeMap<usize, Vec<Sector>>,
-}
-
-#[derive(Debug, Clone)]
-enum NameChange {
-    Create(String, usize),
-    Rename(String, String),
-    Remove(String),
-}
-
-impl NameChange {
-    /// Applies the change of a name. Does nothing if the change needs a name whose creation was
-    /// lost.
-    fn apply(self, names: &mut BTreeMap<String, usize>) {
-        match self {
-            NameChange::Create(name, inode) => {
-                names.insert(name, inode);
-            }
-            NameChange::Rename(from, to) => {
-                if let Some(inode) = names.remove(&from) {
-                    names.insert(to, inode);
-                }
-            }
-            NameChange::Remove(name) => {
-                names.remove(&name);
-            }
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct State {
-    inodes: Vec<Inode>,
-    /// The names that survive a power cut. The next field has the current names, as a listing shows
-    /// them.
-    durable_names: BTreeMap<String, usize>,
-    names: BTreeMap<String, usize>,
-    unsynced_names: Vec<NameChange>,
-    /// Number of attempted operations that change the disk.
-    operations: u64,
-    faults: BTreeMap<u64, Fault>,
-    powered_off: bool,
-    /// Whether the disk is full, so that no file can be created. `refusals` counts the rejected
-    /// creations.
-    full: bool,
-    refusals: u64,
-    /// Whether the next sync of data fails.
-    sync_fails: bool,
-    /// Number of power cuts. Operations on files that were opened before the last cut fail.
-    epoch: u64,
-}
-
-impl State {
-    fn check_power(&self, operation: Operation, name: &str) -> Result<(), Error> {
-        if self.powered_off {
-            return Err(Error::new(operation, name, io::Error::other("the power is off")));
-        }
-        Ok(())
-    }
-
-    /// Counts an operation, and returns the fault that was injected for its number.
-    fn begin(&mut self, operation: Operation, name: &str) -> Result<Option<Fault>, Error> {
-        self.check_power(operation, name)?;
-        let fault = self.faults.remove(&self.operations);
-        self.operations += 1;
-        if fault == Some(Fault::PowerOff) {
-            self.powered_off = true;
-        }
-        Ok(fault)
-    }
-
-    fn inode(&mut self, operation: Operation, name: &str) -> Result<usize, Error> {
-        match self.names.get(name) {
-            Some(inode) => Ok(*inode),
-            None => Err(Error::new(operation, name, io::ErrorKind::NotFound.into())),
-        }
-    }
-
-    fn change(&mut self, change: NameChange) {
-        change.clone().apply(&mut self.names);
-        self.unsynced_names.push(change);
-    }
-
-    fn add_file(&mut self, name: &str, size: usize) -> usize {
-        let bytes = vec![0; size];
-        let file = Inode { durable: bytes.clone(), cached: bytes, unsynced: BTreeMap::default() };
-        self.inodes.push(file);
-        let inode = self.inodes.len() - 1;
-        self.change(NameChange::Create(name.to_owned(), inode));
-        inode
-    }
-}
-
 fn injected(fault: Fault, operation: Operation, name: &str) -> Error {
     let source = match fault {
         Fault::Io => io::Error::other("input/output error"),
@@ -148,16 +46,103 @@ fn injected(fault: Fault, operation: Operation, name: &str) -> Error {
     Error::new(operation, name, source)
 }
 
-/// A disk in memory. Clones share the same disk.
+/// A directory of a disk in memory. Clones and subdirectories share the disk, its power and its
+/// faults.
 #[derive(Debug, Clone, Default)]
 pub struct SimulatedDisk {
     state: Arc<Mutex<State>>,
+    /// The beginning of all names in the directory: empty, or it ends with a separator.
+    prefix: String,
+    /// Whether the process that uses the disk is alive; `None` if it cannot be killed.
+    is_alive: Option<Arc<AtomicBool>>,
 }
 
 impl SimulatedDisk {
     /// Creates an empty disk.
     pub fn new() -> Self {
         SimulatedDisk::default()
+    }
+
+    /// Returns a subdirectory. Subdirectories need not be created.
+    #[must_use]
+    pub fn subdirectory(&self, name: &str) -> Self {
+        Self { prefix: format!("{}{name}/", self.prefix), ..self.clone() }
+    }
+
+    /// Returns the directory for one process. When the flag is false, the process is dead, and each
+    /// of its operations fails without an effect.
+    #[must_use]
+    pub fn of_process(&self, is_alive: Arc<AtomicBool>) -> Self {
+        Self { is_alive: Some(is_alive), ..self.clone() }
+    }
+
+    /// Removes all files in a subdirectory and below it, and makes their removal survive a power
+    /// loss.
+    ///
+    /// # Errors
+    /// When the power is off or goes off.
+    pub fn remove_subdirectory(&self, name: &str) -> Result<(), Error> {
+        let name = self.full_name(name);
+        let state = &mut *self.lock_for(Operation::Remove, &name)?;
+        let below = format!("{name}/");
+        let names: Vec<String> =
+            state.names.keys().filter(|name| name.starts_with(&below)).cloned().collect();
+        for name in names {
+            if let Some(fault) = state.begin(Operation::Remove, &name)? {
+                return Err(injected(fault, Operation::Remove, &name));
+            }
+            state.change(NameChange::Remove(name));
+        }
+        state.sync_names(|name| name.starts_with(&below));
+        Ok(())
+    }
+
+    /// Returns the names of the subdirectories that contain files, ascending.
+    ///
+    /// # Errors
+    /// When the power is off.
+    pub fn subdirectories(&self) -> Result<Vec<String>, Error> {
+        let state = self.lock_for(Operation::List, ".")?;
+        let below = state.names.keys().filter_map(|name| name.strip_prefix(&self.prefix));
+        let folders: BTreeSet<&str> =
+            below.filter_map(|name| Some(name.split_once('/')?.0)).collect();
+        Ok(folders.into_iter().map(str::to_owned).collect())
+    }
+
+    /// Returns whether a file exists, also while the power is off.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.lock().names.contains_key(&self.full_name(name))
+    }
+
+    /// Returns whether the power is on and the process is alive.
+    pub fn is_reachable(&self) -> bool {
+        !self.is_dead() && !self.lock().powered_off
+    }
+
+    fn is_dead(&self) -> bool {
+        self.is_alive.as_ref().is_some_and(|is_alive| !is_alive.load(Ordering::SeqCst))
+    }
+
+    fn full_name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// Locks the disk for an operation, unless the process is dead or the power is off.
+    fn lock_for(&self, operation: Operation, name: &str) -> Result<MutexGuard<'_, State>, Error> {
+        if self.is_dead() {
+            return Err(Error::new(operation, name, io::Error::other("the process is dead")));
+        }
+        let state = self.lock();
+        state.check_power(operation, name)?;
+        Ok(state)
+    }
+
+    fn open_inode(&self, state: &mut State, name: String, inode: usize) -> Box<dyn DiskFile> {
+        if let Some(file) = state.inodes.get_mut(inode) {
+            file.handles += 1;
+        }
+        Box::new(SimulatedFile { disk: self.clone(), name, inode, epoch: state.epoch })
     }
 
     /// Returns the number of attempted operations that change the disk: creates, writes, syncs,
@@ -171,13 +156,13 @@ impl SimulatedDisk {
         self.lock().faults.insert(operation, fault);
     }
 
-    /// Fills the disk, so that no file can be created, or frees space again. Existing files can
-    /// still be written.
+    /// Fills the disk, so that no file can be created or grow, or frees space again. Existing files
+    /// can still be overwritten.
     pub fn set_full(&self, full: bool) {
         self.lock().full = full;
     }
 
-    /// Returns how many files could not be created because the disk was full.
+    /// Returns how many files could not be created or grow because the disk was full.
     pub fn refusals(&self) -> u64 {
         self.lock().refusals
     }
@@ -223,10 +208,8 @@ impl SimulatedDisk {
                     let newest = versions.len() - 1;
                     let chosen =
                         if generator.chance(70) { newest } else { generator.up_to(newest) };
-                    if let (Some(sector), Some(content)) =
-                        (sector_mut(&mut file.durable, number), versions.get(chosen))
-                    {
-                        sector.copy_from_slice(content);
+                    if let Some(content) = versions.get(chosen) {
+                        store(&mut file.durable, number, content);
                     }
                 }
             }
@@ -251,7 +234,7 @@ impl SimulatedDisk {
     /// file, and a missing file.
     pub fn corrupt(&self, name: &str, offset: usize, mask: &[u8]) {
         let state = &mut *self.lock();
-        let Some(inode) = state.names.get(name) else { return };
+        let Some(inode) = state.names.get(&self.full_name(name)) else { return };
         let Some(file) = state.inodes.get_mut(*inode) else { return };
         for bytes in [&mut file.durable, &mut file.cached] {
             for (byte, change) in bytes.iter_mut().skip(offset).zip(mask) {
@@ -263,7 +246,7 @@ impl SimulatedDisk {
     /// Shortens a file without a write, as a failing medium does.
     pub fn shorten(&self, name: &str, size: usize) {
         let state = &mut *self.lock();
-        let Some(inode) = state.names.get(name) else { return };
+        let Some(inode) = state.names.get(&self.full_name(name)) else { return };
         let Some(file) = state.inodes.get_mut(*inode) else { return };
         file.durable.truncate(size);
         file.cached.truncate(size);
@@ -275,9 +258,9 @@ impl SimulatedDisk {
     }
 }
 
-/// Returns the bytes of a sector; the last sector of a file may be short.
-fn sector_mut(bytes: &mut [u8], number: usize) -> Option<&mut [u8]> {
-    bytes.chunks_mut(SECTOR_BYTES).nth(number)
+/// Returns whether a full name is in the directory with this prefix, and not below it.
+fn is_in(prefix: &str, name: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|rest| !rest.contains('/'))
 }
 
 /// An open file of a [`SimulatedDisk`].
@@ -296,8 +279,7 @@ impl SimulatedFile {
         operation: Operation,
         work: impl FnOnce(&mut State) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let state = &mut *self.disk.lock();
-        state.check_power(operation, &self.name)?;
+        let state = &mut *self.disk.lock_for(operation, &self.name)?;
         if state.epoch != self.epoch {
             let source = io::Error::other("the file was opened before the power was cut");
             return Err(Error::new(operation, self.name.as_str(), source));
@@ -310,14 +292,19 @@ impl SimulatedFile {
     }
 }
 
+impl Drop for SimulatedFile {
+    fn drop(&mut self) {
+        if let Some(file) = self.disk.lock().inodes.get_mut(self.inode) {
+            file.handles = file.handles.saturating_sub(1);
+        }
+    }
+}
+
 impl Disk for SimulatedDisk {
     fn create(&self, name: &str, size_bytes: u64) -> Result<Box<dyn DiskFile>, Error> {
-        let state = &mut *self.lock();
-        let mut fault = state.begin(Operation::Create, name)?;
-        if state.full && fault.is_none() {
-            state.refusals += 1;
-            fault = Some(Fault::OutOfSpace);
-        }
+        let name = &*self.full_name(name);
+        let state = &mut *self.lock_for(Operation::Create, name)?;
+        let fault = state.begin_growth(Operation::Create, name)?;
         if state.names.contains_key(name) {
             return Err(Error::new(Operation::Create, name, io::ErrorKind::AlreadyExists.into()));
         }
@@ -330,52 +317,58 @@ impl Disk for SimulatedDisk {
             return Err(injected(fault, Operation::Create, name));
         }
         let inode = state.add_file(name, size);
-        let epoch = state.epoch;
-        Ok(Box::new(SimulatedFile { disk: self.clone(), name: name.to_owned(), inode, epoch }))
+        Ok(self.open_inode(state, name.to_owned(), inode))
     }
 
     fn open(&self, name: &str) -> Result<Box<dyn DiskFile>, Error> {
-        let state = &mut *self.lock();
-        state.check_power(Operation::Open, name)?;
-        let inode = state.inode(Operation::Open, name)?;
-        let epoch = state.epoch;
-        Ok(Box::new(SimulatedFile { disk: self.clone(), name: name.to_owned(), inode, epoch }))
+        let name = self.full_name(name);
+        let state = &mut *self.lock_for(Operation::Open, &name)?;
+        let inode = state.inode(Operation::Open, &name)?;
+        Ok(self.open_inode(state, name, inode))
+    }
+
+    fn create_empty(&self, name: &str) -> Result<Box<dyn DiskFile>, Error> {
+        self.create(name, 0)
+    }
+
+    fn open_to_read(&self, name: &str) -> Result<Box<dyn DiskFile>, Error> {
+        self.open(name)
     }
 
     fn list(&self) -> Result<Vec<String>, Error> {
-        let state = self.lock();
-        state.check_power(Operation::List, ".")?;
-        Ok(state.names.keys().cloned().collect())
+        let state = self.lock_for(Operation::List, ".")?;
+        let own = state.names.keys().filter(|name| is_in(&self.prefix, name));
+        Ok(own.filter_map(|name| name.get(self.prefix.len()..)).map(str::to_owned).collect())
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
-        let state = &mut *self.lock();
-        if let Some(fault) = state.begin(Operation::Rename, from)? {
-            return Err(injected(fault, Operation::Rename, from));
+        let (from, to) = (self.full_name(from), self.full_name(to));
+        let state = &mut *self.lock_for(Operation::Rename, &from)?;
+        if let Some(fault) = state.begin(Operation::Rename, &from)? {
+            return Err(injected(fault, Operation::Rename, &from));
         }
-        state.inode(Operation::Rename, from)?;
-        state.change(NameChange::Rename(from.to_owned(), to.to_owned()));
+        state.inode(Operation::Rename, &from)?;
+        state.change(NameChange::Rename(from, to));
         Ok(())
     }
 
     fn remove(&self, name: &str) -> Result<(), Error> {
-        let state = &mut *self.lock();
-        if let Some(fault) = state.begin(Operation::Remove, name)? {
-            return Err(injected(fault, Operation::Remove, name));
+        let name = self.full_name(name);
+        let state = &mut *self.lock_for(Operation::Remove, &name)?;
+        if let Some(fault) = state.begin(Operation::Remove, &name)? {
+            return Err(injected(fault, Operation::Remove, &name));
         }
-        state.inode(Operation::Remove, name)?;
-        state.change(NameChange::Remove(name.to_owned()));
+        state.inode(Operation::Remove, &name)?;
+        state.change(NameChange::Remove(name));
         Ok(())
     }
 
     fn sync_directory(&self) -> Result<(), Error> {
-        let state = &mut *self.lock();
+        let state = &mut *self.lock_for(Operation::SyncDirectory, ".")?;
         if let Some(fault) = state.begin(Operation::SyncDirectory, ".")? {
             return Err(injected(fault, Operation::SyncDirectory, "."));
         }
-        for change in std::mem::take(&mut state.unsynced_names) {
-            change.apply(&mut state.durable_names);
-        }
+        state.sync_names(|name| is_in(&self.prefix, name));
         Ok(())
     }
 }
@@ -410,11 +403,21 @@ impl DiskFile for SimulatedFile {
             let start = usize::try_from(offset).map_err(|_| refused())?;
             let end = start.checked_add(bytes.len()).ok_or_else(refused)?;
             file.cached.get_mut(start..end).ok_or_else(refused)?.copy_from_slice(bytes);
-            for number in start / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES) {
-                if let Some(sector) = sector_mut(&mut file.cached, number) {
-                    file.unsynced.entry(number).or_default().push(sector.to_vec());
-                }
+            file.note_written(start..end);
+            Ok(())
+        })
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<(), Error> {
+        self.with(Operation::Write, |state| {
+            if let Some(fault) = state.begin_growth(Operation::Write, &self.name)? {
+                return Err(injected(fault, Operation::Write, &self.name));
             }
+            let refused = || self.fail(Operation::Write, io::ErrorKind::InvalidInput);
+            let file = state.inodes.get_mut(self.inode).ok_or_else(refused)?;
+            let start = file.cached.len();
+            file.cached.extend_from_slice(bytes);
+            file.note_written(start..file.cached.len());
             Ok(())
         })
     }
@@ -433,10 +436,8 @@ impl DiskFile for SimulatedFile {
                 let unsynced = std::mem::take(&mut file.unsynced);
                 if fault.is_none() {
                     for (number, versions) in unsynced {
-                        if let (Some(sector), Some(newest)) =
-                            (sector_mut(&mut file.durable, number), versions.last())
-                        {
-                            sector.copy_from_slice(newest);
+                        if let Some(newest) = versions.last() {
+                            store(&mut file.durable, number, newest);
                         }
                     }
                 }

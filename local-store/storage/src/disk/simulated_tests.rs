@@ -143,3 +143,37 @@ fn the_next_sync_can_be_chosen_to_fail_and_the_power_to_go_off() {
     disk.power_cut(0);
     assert_eq!(disk.list().unwrap(), [NAME]);
 }
+
+/// Goal: an appended file keeps its synced bytes. Its unsynced sectors are lost or kept, and lost
+/// sectors before kept ones are zeros.
+#[test]
+fn appended_bytes_survive_only_after_a_sync() {
+    let mut lengths = BTreeSet::new();
+    for seed in 0..200 {
+        let disk = SimulatedDisk::new();
+        let file = disk.create_empty(NAME).unwrap();
+        disk.sync_directory().unwrap();
+        file.append(&[1; 700]).unwrap();
+        file.sync_data().unwrap();
+        file.append(&[2; 900]).unwrap();
+        assert_eq!(file.size_bytes().unwrap(), 1_600);
+        disk.power_cut(seed);
+        let bytes = contents(&disk, NAME);
+        assert_eq!(&bytes[..700], &[1; 700]);
+        assert!(bytes[700..].iter().all(|byte| [0, 2].contains(byte)));
+        lengths.insert(bytes.len());
+    }
+    assert_eq!(lengths, BTreeSet::from([700, 1_024, 1_536, 1_600]));
+}
+
+#[test]
+fn a_full_disk_refuses_growth() {
+    let (disk, file) = disk();
+    disk.set_full(true);
+    assert_eq!(file.append(&[1]).unwrap_err().kind, ErrorKind::OutOfSpace);
+    assert!(disk.create_empty("other").is_err());
+    file.write_at(0, &[1]).unwrap();
+    assert_eq!(disk.refusals(), 2);
+    disk.set_full(false);
+    file.append(&[1]).unwrap();
+}

@@ -3,17 +3,18 @@
 
 use std::ops::Bound;
 
-use lsm_tree::{AbstractTree, Guard, IterGuardImpl, Slice};
+use lsm_tree::Slice;
 use partition::QUEUE_KEYS;
 
 use super::State;
 use super::queue::Rows;
+use super::tables::TableRows;
 use super::view::{KeyRange, ViewState};
 use crate::engine::OWN_KEYS;
 
 /// A cursor over the rows of a range on disk. It points to a row, or to the end.
 pub(super) struct DiskRows {
-    tree: Option<Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send>>,
+    tree: Option<TableRows>,
     tree_row: Option<(Slice, Slice)>,
     queues: Option<Rows>,
     reverse: bool,
@@ -40,7 +41,7 @@ impl DiskRows {
             // keys.
             let (lower, upper) = in_tree;
             let upper = if to < own { upper } else { Bound::Excluded(own) };
-            state.tree.range::<&[u8], _>((lower, upper), view_state.number, None)
+            state.tables.range((lower, upper), view_state.number)
         });
         let has_queues = from < behind && first < to;
         let queues =
@@ -78,8 +79,7 @@ impl DiskRows {
 
     fn advance_tree(&mut self) -> Result<(), lsm_tree::Error> {
         let Some(tree) = &mut self.tree else { return Ok(()) };
-        let next = if self.reverse { tree.next_back() } else { tree.next() };
-        self.tree_row = next.map(IterGuardImpl::into_inner).transpose()?;
+        self.tree_row = tree.next(self.reverse).transpose()?;
         Ok(())
     }
 

@@ -9,10 +9,9 @@ use std::sync::{Arc, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use locks::{Condvar, Mutex};
-use lsm_tree::AbstractTree;
-use lsm_tree::compaction::Leveled;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
+use super::tables::LEVELS;
 use super::{State, is_full, is_passing};
 use crate::disk::descriptors::Backoff;
 use crate::error::Error;
@@ -22,20 +21,7 @@ const SEALED_TABLES_MAX: usize = 3;
 
 /// The maximum number of runs of tables that a read must search. If there are more, writers wait
 /// for a merge.
-const RUNS_MAX: usize = 20;
-
-/// The number of runs at which the compaction strategy merges them. The number is a trade-off: a
-/// merge rewrites the tables that overlap with the runs, but a read on disk must search each run.
-/// With 10 instead of 6, batches of writes to a table with a stream or an index take a tenth less
-/// CPU time, but some queries of data on disk take a seventh more.
-const RUNS_TO_MERGE: u8 = 10;
-
-/// The number of levels of the tree.
-const LEVELS: usize = 7;
-
-/// The size ratio above which deeper levels are merged before the first two. It is practically
-/// unlimited, so the first two levels are always merged first.
-const LEVEL_RATIO_UNLIMITED: f32 = 1e9;
+pub(super) const RUNS_MAX: usize = 20;
 
 /// The maximum size of a tree, in bytes of its files, whose tables are all merged to free disk
 /// space. The merge takes about a second; writers wait for it only after they have written some 60
@@ -48,6 +34,7 @@ const RECLAIMED_BYTES_MIN: u64 = 4 * 1024 * 1024;
 /// A handle on the maintenance thread, for the storage.
 pub(super) struct MaintenanceThread {
     work: Arc<Work>,
+    /// The thread; `None` if the callers do its work.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -72,9 +59,7 @@ enum PendingWork {
 impl MaintenanceThread {
     /// Starts the thread, and continues a merge that the previous process left unfinished.
     pub(super) fn start(state: Arc<State>) -> io::Result<Self> {
-        let pending = Mutex::new(PendingWork::Tables);
-        let bytes_merged = AtomicU64::new(0);
-        let work = Arc::new(Work { state, pending, bytes_merged, changed: Condvar::new() });
+        let work = Work::new(state, PendingWork::Tables);
         let thread = thread::Builder::new().name("tables".to_owned()).spawn({
             let work = Arc::clone(&work);
             move || work.run()
@@ -82,15 +67,29 @@ impl MaintenanceThread {
         Ok(Self { work, thread: Some(thread) })
     }
 
+    /// Returns a handle without a thread, for simulations: each request does its work at once.
+    pub(super) fn inline(state: Arc<State>) -> Self {
+        Self { work: Work::new(state, PendingWork::Nothing), thread: None }
+    }
+
     /// Requests a flush of sealed tables, and a merge if there are many runs. Does not wait.
     pub(super) fn start_maintenance(&self) {
-        *self.work.lock() = PendingWork::Tables;
-        self.work.changed.notify_all();
+        self.request(PendingWork::Tables);
     }
 
     /// Requests a merge of all tables if that would free much space. Does not wait.
     pub(super) fn start_reclaiming(&self) {
-        *self.work.lock() = PendingWork::Space;
+        self.request(PendingWork::Space);
+    }
+
+    fn request(&self, task: PendingWork) {
+        if self.thread.is_none() {
+            if self.work.state.failed.get().is_none() {
+                self.work.finish(self.work.perform(task));
+            }
+            return;
+        }
+        *self.work.lock() = task;
         self.work.changed.notify_all();
     }
 
@@ -102,6 +101,10 @@ impl MaintenanceThread {
         self.start_maintenance();
         if let Some(room) = self.work.room() {
             return room;
+        }
+        if self.thread.is_none() {
+            // The work was done by this call, so waiting would not make room.
+            return Ok(());
         }
         // A merge may take seconds. Meanwhile other tasks should run.
         block_in_place(|| {
@@ -139,6 +142,11 @@ pub(super) fn block_in_place<T>(wait: impl FnOnce() -> T) -> T {
 }
 
 impl Work {
+    fn new(state: Arc<State>, first: PendingWork) -> Arc<Self> {
+        let (pending, bytes_merged) = (Mutex::new(first), AtomicU64::new(0));
+        Arc::new(Self { state, pending, bytes_merged, changed: Condvar::new() })
+    }
+
     /// Returns whether a writer may continue, or the error that ended the thread. Returns `None`
     /// while the writer must wait.
     fn room(&self) -> Option<Result<(), Error>> {
@@ -147,7 +155,7 @@ impl Work {
         }
         let state = &self.state;
         let has_room =
-            state.sealed_count() <= SEALED_TABLES_MAX && state.tree.l0_run_count() <= RUNS_MAX;
+            state.sealed_count() <= SEALED_TABLES_MAX && state.tables.run_count() <= RUNS_MAX;
         has_room.then_some(Ok(()))
     }
 
@@ -163,23 +171,30 @@ impl Work {
             }
             let task = std::mem::replace(&mut *to_do, PendingWork::Nothing);
             drop(to_do);
-            let done = match task {
-                PendingWork::End => return,
-                PendingWork::Space => self.write_and_merge().and_then(|()| self.reclaim()),
-                PendingWork::Nothing | PendingWork::Tables => self.write_and_merge(),
-            };
-            let failed = done.err();
-            let to_do = self.lock();
-            if let Some(error) = failed {
-                // The thread has ended, so the next batch must fail with this error.
-                _ = self.state.failed.set(error);
+            if task == PendingWork::End {
+                return;
             }
-            self.changed.notify_all();
-            drop(to_do);
+            self.finish(self.perform(task));
             if self.state.failed.get().is_some() {
                 return;
             }
         }
+    }
+
+    fn perform(&self, task: PendingWork) -> Result<(), Error> {
+        self.write_and_merge()?;
+        if task == PendingWork::Space { self.reclaim() } else { Ok(()) }
+    }
+
+    /// Records the outcome of some work, and notifies the writers.
+    fn finish(&self, done: Result<(), Error>) {
+        let to_do = self.lock();
+        if let Err(error) = done {
+            // No more work is done, so the next batch must fail with this error.
+            _ = self.state.failed.set(error);
+        }
+        self.changed.notify_all();
+        drop(to_do);
     }
 
     fn write_and_merge(&self) -> Result<(), Error> {
@@ -191,13 +206,13 @@ impl Work {
         drop(self.lock());
         self.changed.notify_all();
         // The loop is bounded, because each merge moves at least one table down by one level.
-        let merges_max = LEVELS * (state.tree.table_count() + 1);
+        let merges_max = LEVELS * (state.tables.count() + 1);
         let mut backoff = Backoff::default();
         for _ in 0..merges_max {
             if self.is_to_end() {
                 return Ok(());
             }
-            match self.merge_once() {
+            match state.tables.merge_once(|| state.oldest_seen(), state.home.path()) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 // A failed merge has removed its unfinished output and left its input unchanged, so
@@ -208,7 +223,7 @@ impl Work {
                 }
                 Err(error) => return Err(state.sort("write to", error)),
             }
-            let waits_for_merges = state.tree.l0_run_count() > RUNS_MAX;
+            let waits_for_merges = state.tables.run_count() > RUNS_MAX;
             // A writer has requested a flush of newly sealed tables, which comes before further
             // merges.
             if state.sealed_count() > 0 && !waits_for_merges {
@@ -228,68 +243,26 @@ impl Work {
     /// Merges all tables if they may have twice the necessary bytes, or many deleted rows.
     fn reclaim(&self) -> Result<(), Error> {
         let state = &*self.state;
-        let bytes = state.tree.disk_space();
+        let bytes = state.tables.bytes();
         let is_possible = (RECLAIMED_BYTES_MIN..=RECLAIMED_BYTES_MAX).contains(&bytes);
         let has_grown = bytes / 2 > self.bytes_merged.load(Ordering::Relaxed);
-        let deleted = state.tree.tombstone_count().saturating_mul(4);
-        let is_useful = has_grown || deleted > state.tree.approximate_len() as u64;
-        if !is_possible || !is_useful || state.tree.table_count() < 2 || self.is_to_end() {
+        let (deleted, rows) = state.tables.row_counts();
+        let is_useful = has_grown || deleted.saturating_mul(4) > rows;
+        if !is_possible || !is_useful || state.tables.count() < 2 || self.is_to_end() {
             return Ok(());
         }
-        match state.tree.major_compact(state.file_bytes, state.oldest_seen()) {
+        match state.tables.merge_all(state.oldest_seen()) {
             // The input is unchanged. The merge is retried in the next quiet time.
             Err(error) if is_passing(&error) => return Ok(()),
             Err(lsm_tree::Error::Io(error)) if is_full(&error) => return Ok(()),
             Err(error) => return Err(state.sort("write to", error)),
             Ok(()) => {}
         }
-        self.bytes_merged.store(state.tree.disk_space(), Ordering::Relaxed);
+        self.bytes_merged.store(state.tables.bytes(), Ordering::Relaxed);
         Ok(())
     }
 
     fn is_to_end(&self) -> bool {
         *self.lock() == PendingWork::End
-    }
-
-    /// Merges some tables. Returns whether a merge was possible.
-    ///
-    /// The strategy chooses the level that exceeds its target size the most, and does nothing if
-    /// only a large merge is possible in this level. Writers wait only for the newest level, so
-    /// this level is merged first while it has many runs.
-    fn merge_once(&self) -> Result<bool, lsm_tree::Error> {
-        let state = &*self.state;
-        let all = Leveled::default()
-            .with_table_target_size(state.file_bytes)
-            .with_l0_threshold(RUNS_TO_MERGE);
-        let first = all.clone().with_level_ratio_policy(vec![LEVEL_RATIO_UNLIMITED]);
-        let is_long = state.tree.l0_run_count() >= usize::from(RUNS_TO_MERGE);
-        let before = self.shape();
-        for strategy in if is_long { [first, all] } else { [all, first] } {
-            state.tree.compact(Arc::new(strategy), state.oldest_seen())?;
-            if self.shape() != before {
-                return Ok(true);
-            }
-        }
-        if state.tree.l0_run_count() <= RUNS_MAX {
-            return Ok(false);
-        }
-        // No small merge is possible, but writers wait: merge all tables into one run.
-        let (tables, path) = (state.tree.table_count(), state.path.display());
-        tracing::info!(tables, %path, "merging all tables; writes and shutdown wait until this ends");
-        state.tree.major_compact(state.file_bytes, state.oldest_seen())?;
-        if self.shape() == before {
-            // Without this error, writers would wait forever.
-            return Err(io::Error::other("the tables cannot be merged").into());
-        }
-        Ok(true)
-    }
-
-    /// Returns the number of tables in each level, and the number of runs in the newest level.
-    fn shape(&self) -> [usize; LEVELS + 1] {
-        let tree = &self.state.tree;
-        std::array::from_fn(|level| match level {
-            LEVELS => tree.l0_run_count(),
-            level => tree.level_table_count(level).unwrap_or(0),
-        })
     }
 }

@@ -17,6 +17,8 @@
 mod blocks;
 mod disk_rows;
 mod errors;
+mod folder;
+mod home;
 mod key;
 mod maintenance;
 mod memtable;
@@ -24,6 +26,7 @@ mod memtables;
 mod queue;
 mod row;
 mod rows;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -31,41 +34,33 @@ mod versions;
 mod view;
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, MutexGuard, OnceLock};
-use std::thread;
-use std::time::Duration;
 
 use locks::Mutex;
-use lsm_tree::config::PinningPolicy;
 use lsm_tree::descriptor_table::DescriptorTable;
-use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter};
+use lsm_tree::{Cache, SequenceNumberCounter};
+use partition::mutation::{self, Mutation};
 use partition::{Batch, QUEUE_KEYS, View};
 
 use self::errors::{corrupt, io_error, is_exhausted, is_full, is_passing, sort, sort_opening};
+use self::folder::Folder;
+use self::home::{DamageRecord, Home, make_empty_directory, simulated_folder, sync_parent};
 use self::maintenance::MaintenanceThread;
 use self::memtable::Memtable;
 use self::queue::{Listing, QueueFlush, Queues};
+use self::tables::{LsmTables, SimulatedTables, Tables, open_tree};
 use self::view::{LsmView, ViewState, ViewStates};
-use crate::disk::Damage;
 use crate::disk::descriptors::{self, Backoff};
+use crate::disk::{Damage, SimulatedDisk};
 use crate::engine::{Pace, Storage, StoredFile, check};
 use crate::error::Error;
 
-/// The file that is locked while the storage is open.
-const LOCK_FILE: &str = "lock";
-
 /// The name of the operation in errors about a failed read.
 const READ: &str = "read";
-
-/// The maximum number of attempts to acquire the lock. The next constant is the pause between two
-/// attempts. All attempts together take a tenth of a second.
-const LOCK_TRIES: usize = 20;
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The tree's own list of its valid files. Every complete tree has this file.
 const TREE_FILE: &str = "current";
@@ -160,7 +155,8 @@ impl Default for Options {
     }
 }
 
-/// A tree in its own directory, and the tree's maintenance thread.
+/// A tree in its own directory, and the tree's maintenance thread. On a simulated disk, simulated
+/// tables replace the tree, and there is no thread.
 pub struct LsmStorage {
     maintenance: MaintenanceThread,
     state: Arc<State>,
@@ -168,24 +164,20 @@ pub struct LsmStorage {
 
 /// The state that the storage, its views and its thread share.
 struct State {
-    tree: AnyTree,
-    path: PathBuf,
+    /// The first field, so that an unused directory is removed before its files are closed.
+    home: Home,
+    tables: Tables,
     memtable_bytes: u64,
-    file_bytes: u64,
     /// The number of the next batch. The tree uses some numbers for its own changes.
     numbers: SequenceNumberCounter,
     /// Locked while a batch is applied, so that no view shows only a part of the batch.
     view_states: Mutex<ViewStates>,
     /// The error that prevents all further writes.
     failed: OnceLock<Error>,
-    /// The open directory, which stays the same even if `path` is renamed.
-    directory: File,
-    /// Whether the directory is removed when the last user drops it.
-    is_temporary: Arc<AtomicBool>,
     damage: Damage,
-    /// The lock of the directory, held until the last view is dropped. Tables are opened by path,
-    /// so without the lock a view could read the tables of a newer storage at the same path.
-    _lock: File,
+    /// The folder of the queue files, which holds the lock of the directory. It is the last field,
+    /// so that the lock is released last.
+    queue_folder: Arc<Folder>,
 }
 
 impl LsmStorage {
@@ -205,7 +197,7 @@ impl LsmStorage {
     /// [`Error::InUse`], [`Error::Corrupt`], [`Error::Io`].
     pub fn open_with(path: &Path, options: &Options) -> Result<Self, Error> {
         let fail_io = |source: io::Error| io_error("open", path, &source);
-        if let Some(reason) = read_damage(path).map_err(fail_io)? {
+        if let Some(reason) = DamageRecord::beside(path).read().map_err(fail_io)? {
             return Err(Error::Corrupt { path: path.display().to_string(), reason });
         }
         if !path.try_exists().map_err(fail_io)? {
@@ -218,7 +210,7 @@ impl LsmStorage {
             fs::rename(&fresh, path).map_err(fail_io)?;
             sync_parent(path).map_err(fail_io)?;
         }
-        let lock = lock(path)?;
+        let home = Home::open(path)?;
         let numbers = SequenceNumberCounter::default();
         // Without this file the tree would start empty, so a missing file is damage.
         if !path.join(TREE_FILE).try_exists().map_err(fail_io)? {
@@ -228,29 +220,41 @@ impl LsmStorage {
             return Err(Error::Corrupt { path, reason });
         }
         let tree = open_tree(path, options, &numbers).map_err(|error| sort_opening(path, error))?;
-        numbers.fetch_max(tree.get_highest_persisted_seqno().map_or(1, |highest| highest + 1));
-        let queues = open_queues(path, &tree).map_err(|error| sort_opening(path, error))?;
-        let state = Arc::new(State {
-            view_states: Mutex::new(ViewStates::new(numbers.get(), queues)),
-            tree,
-            path: path.to_owned(),
-            memtable_bytes: options.memtable_bytes,
-            file_bytes: options.file_bytes,
-            numbers,
-            failed: OnceLock::new(),
-            directory: File::open(path).map_err(fail_io)?,
-            is_temporary: Arc::default(),
-            damage: options.damage.clone(),
-            _lock: lock,
-        });
+        let tables = Tables::Lsm(LsmTables { tree, file_bytes: options.file_bytes });
+        let state = State::open(home, tables, numbers, options)?;
         let maintenance = MaintenanceThread::start(Arc::clone(&state)).map_err(fail_io)?;
         Ok(LsmStorage { maintenance, state })
+    }
+
+    /// Opens the storage with this name on a simulated disk, or creates it. The storage starts no
+    /// thread: the calls that seal or persist tables also flush and merge them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`], [`Error::Io`].
+    pub fn open_simulated(
+        disk: &SimulatedDisk,
+        name: &str,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let path = Path::new(name);
+        let fail_io = |source: io::Error| io_error("open", path, &source);
+        let home = Home::simulated(disk, name);
+        if let Some(reason) = home.record().read().map_err(fail_io)? {
+            return Err(Error::Corrupt { path: name.to_owned(), reason });
+        }
+        let tables =
+            SimulatedTables::open(simulated_folder(&disk.subdirectory(name), TABLES_FOLDER, path))
+                .map_err(|error| sort_opening(path, error.into()))?;
+        let numbers = SequenceNumberCounter::default();
+        let state = State::open(home, Tables::Simulated(tables), numbers, options)?;
+        Ok(LsmStorage { maintenance: MaintenanceThread::inline(Arc::clone(&state)), state })
     }
 
     /// Returns a flag. If it is true when the storage and its last view are dropped, the directory
     /// is removed.
     pub fn is_temporary(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.state.is_temporary)
+        Arc::clone(self.state.home.is_temporary())
     }
 
     /// Removes the storage in `path`, if there is one, and its record of damage.
@@ -259,102 +263,55 @@ impl LsmStorage {
     ///
     /// When a part of the storage cannot be removed.
     pub fn remove(path: &Path) -> io::Result<()> {
-        let or_missing = |result: io::Result<()>| match result {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
-        };
-        or_missing(fs::remove_dir_all(path))?;
-        or_missing(fs::remove_file(damage_file(path)))
-    }
-}
-
-fn open_tree(
-    path: &Path,
-    options: &Options,
-    numbers: &SequenceNumberCounter,
-) -> Result<AnyTree, lsm_tree::Error> {
-    // The tree's own counter of visible changes is not used: a batch may be partly applied while
-    // the tree registers a table. Therefore this crate decides which batches a view sees.
-    let ignored = SequenceNumberCounter::default();
-    let config = Config::new(path, numbers.clone(), ignored)
-        .use_cache(Arc::clone(&options.cache.blocks))
-        .use_descriptor_table(Some(Arc::clone(&options.cache.open_tables)));
-    let tables = path.join(TABLES_FOLDER);
-    if tables.try_exists()? && bytes_below(&tables)? > options.pinned_up_to {
-        return config.open();
-    }
-    // With complete indexes and filters in memory, a read by key needs one cache lookup instead of
-    // three.
-    config
-        .index_block_partitioning_policy(PinningPolicy::all(false))
-        .filter_block_partitioning_policy(PinningPolicy::all(false))
-        .index_block_pinning_policy(PinningPolicy::all(true))
-        .filter_block_pinning_policy(PinningPolicy::all(true))
-        .open()
-}
-
-/// Opens the queue files that the tree lists.
-fn open_queues(path: &Path, tree: &AnyTree) -> Result<Queues, lsm_tree::Error> {
-    let folder = path.join(queue::FOLDER);
-    if !folder.try_exists()? {
-        DirBuilder::new().mode(0o700).create(&folder)?;
-        File::open(path)?.sync_all()?;
-    }
-    Ok(Queues::open(&folder, Listing::read_all(tree, path)?)?)
-}
-
-/// Returns the total size in bytes of all files in a directory, recursively. A file that is removed
-/// in the meantime counts as empty.
-fn bytes_below(path: &Path) -> io::Result<u64> {
-    let mut bytes = 0;
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        bytes += match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path())?,
-            Ok(metadata) => metadata.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(error),
-        };
-    }
-    Ok(bytes)
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        if !self.is_temporary.load(Ordering::Acquire) {
-            return;
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed?,
         }
-        // A restarted node may have removed the directory and created a new one at the same path.
-        let same = |own: fs::Metadata, found: fs::Metadata| {
-            (own.dev(), own.ino()) == (found.dev(), found.ino())
-        };
-        let found =
-            self.directory.metadata().and_then(|own| Ok(same(own, fs::metadata(&self.path)?)));
-        if matches!(found, Ok(true))
-            && let Err(error) = LsmStorage::remove(&self.path)
-        {
-            let path = self.path.display();
-            tracing::warn!(%error, %path, "cannot remove an unused storage; the next start removes it");
-        }
+        DamageRecord::beside(path).remove()
     }
 }
 
 impl State {
+    /// Opens the queue files that the tables list, and removes the others. `numbers` is the counter
+    /// of the tables.
+    fn open(
+        home: Home,
+        tables: Tables,
+        numbers: SequenceNumberCounter,
+        options: &Options,
+    ) -> Result<Arc<Self>, Error> {
+        numbers.fetch_max(tables.highest_number().map_or(1, |highest| highest + 1));
+        let listed = Listing::read_all(&tables, home.path());
+        let queues = listed.and_then(|listed| Ok(Queues::open(home.queues(), listed)?));
+        let queues = queues.map_err(|error| sort_opening(home.path(), error))?;
+        Ok(Arc::new(Self {
+            view_states: Mutex::new(ViewStates::new(numbers.get(), queues)),
+            queue_folder: Arc::clone(home.queues()),
+            home,
+            tables,
+            memtable_bytes: options.memtable_bytes,
+            numbers,
+            failed: OnceLock::new(),
+            damage: options.damage.clone(),
+        }))
+    }
+
     /// Classifies an error, and reports damage. Wrong bytes are damage. A failed read or write
     /// counts as damage only if other nodes can rebuild this node.
     fn sort(&self, operation: &'static str, error: lsm_tree::Error) -> Error {
         let error = match error {
             lsm_tree::Error::Io(source)
                 if self.damage.has_peers()
+                    && self.home.is_reachable()
                     && (errors::is_of_disk(&source)
                         || (operation == READ && !descriptors::is_passing(&source))) =>
             {
-                corrupt(&self.path, &source)
+                corrupt(self.home.path(), &source)
             }
-            other => sort(operation, &self.path, other),
+            other => sort(operation, self.home.path(), other),
         };
         if let Error::Corrupt { reason, .. } = &error {
-            note_damage(&self.path, reason);
+            self.home.record().note(reason);
             self.damage.report(&error.to_string());
         }
         error
@@ -366,7 +323,7 @@ impl State {
         if self.damage.has_peers() {
             return self.sort(READ, error);
         }
-        let error = sort(READ, &self.path, error);
+        let error = sort(READ, self.home.path(), error);
         if matches!(error, Error::Corrupt { .. }) {
             self.damage.report(&error.to_string());
         }
@@ -412,7 +369,7 @@ impl State {
 
     /// Flushes the sealed tables to disk, and syncs them.
     fn flush(&self) -> Result<(), lsm_tree::Error> {
-        let _flushing = self.tree.get_flush_lock();
+        let _flushing = self.tables.lock_flush();
         // The loop flushes only the tables that were sealed before it began. Code that seals
         // another table also requests its flush.
         for _ in 0..self.sealed_count() {
@@ -425,10 +382,7 @@ impl State {
             };
             let in_tree = |first| first != QUEUE_KEYS;
             let versions = table.versions(in_tree).chain(listed);
-            let written = self.tree.flush_to_tables(&mut versions.map(Ok))?;
-            if let Some((tables, _)) = written {
-                self.tree.register_tables(&tables, None, None, &[], oldest)?;
-            }
+            self.tables.flush(versions, oldest)?;
             let renewed = flush.map(|flush| Arc::new(flush.finish()));
             let mut view_states = self.view_states();
             let ViewState { number, tables, queues } = view_states.current().copy();
@@ -453,7 +407,7 @@ impl State {
         }
         // Only a flush changes the queues, and this flush holds the flush lock.
         let queues = Arc::clone(&self.view_states().current().queues);
-        QueueFlush::new(&queues, &self.path.join(queue::FOLDER), &rows).map(Some)
+        QueueFlush::new(&queues, &self.queue_folder, &rows).map(Some)
     }
 }
 
@@ -480,6 +434,9 @@ impl Storage for LsmStorage {
     }
 
     fn persist(&self) -> Result<(), Error> {
+        if mutation::is_active(Mutation::PersistNothing) {
+            return Ok(());
+        }
         self.state.seal();
         self.state.flush_with_descriptors(|| false)?;
         // Each persist adds a table, which is a separate run. If entries are small, tables are
@@ -510,71 +467,6 @@ impl Storage for LsmStorage {
     }
 
     fn disk_bytes(&self) -> u64 {
-        self.state.tree.disk_space() + self.state.view_states().current().queues.bytes()
+        self.state.tables.bytes() + self.state.view_states().current().queues.bytes()
     }
-}
-
-/// Returns the path of the file that records the damage of a storage.
-fn damage_file(path: &Path) -> PathBuf {
-    path.with_added_extension("damaged")
-}
-
-fn read_damage(path: &Path) -> io::Result<Option<String>> {
-    match fs::read_to_string(damage_file(path)) {
-        Ok(reason) => Ok(Some(reason)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Records damage, so that the storage is not opened again.
-fn note_damage(path: &Path, reason: &str) {
-    let file = damage_file(path);
-    let write = || fs::write(&file, reason).and_then(|()| File::open(&file)?.sync_all());
-    let noted = descriptors::wait_for_one(write);
-    if let Err(error) = noted.and_then(|()| sync_parent(path)) {
-        // The damage persists, so a later read will find it again.
-        tracing::error!(%error, reason, "cannot record the damage of a storage");
-    }
-}
-
-/// Locks the directory, so that it cannot be opened a second time.
-fn lock(path: &Path) -> Result<File, Error> {
-    let fail = |source: io::Error| io_error("open", path, &source);
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path.join(LOCK_FILE))
-        .map_err(fail)?;
-    match take(&file) {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.display().to_string() }),
-        Err(TryLockError::Error(source)) => Err(fail(source)),
-    }
-}
-
-/// Acquires a file's lock. Retries for a tenth of a second, because a forked child process holds
-/// the lock until it executes its own program.
-fn take(file: &File) -> Result<(), TryLockError> {
-    for _ in 1..LOCK_TRIES {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
-            other => return other,
-        }
-    }
-    file.try_lock()
-}
-
-/// Creates an empty directory that only its owner can access.
-fn make_empty_directory(path: &Path) -> io::Result<()> {
-    if path.try_exists()? {
-        fs::remove_dir_all(path)?;
-    }
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    descriptors::wait_for_one(|| File::open(parent.unwrap_or(Path::new("."))))?.sync_all()
 }

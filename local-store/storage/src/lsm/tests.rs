@@ -2,6 +2,11 @@
 
 use super::memtable::Cursor;
 use super::versions::OpenViews;
+use std::thread;
+use std::time::Duration;
+
+use lsm_tree::AbstractTree;
+
 use super::*;
 use crate::disk::SplitMix64;
 
@@ -51,7 +56,7 @@ fn tables_of_repeated_persists_are_merged() {
         storage.apply(&put(key)).unwrap();
         storage.persist().unwrap();
     }
-    wait(|| storage.state.tree.l0_run_count() <= 10);
+    wait(|| storage.state.tables.run_count() <= 10);
 }
 
 /// Goal: replaced and deleted rows occupy no disk space after a reclaim.
@@ -98,7 +103,8 @@ fn a_storage_of_many_levels_accepts_writes() {
         for _ in 0..MANY_LEVELS {
             storage.apply(&put(random.next_u64() >> 1)).unwrap();
         }
-        written.send(storage.state.tree.level_table_count(3)).unwrap();
+        let Tables::Lsm(tables) = &storage.state.tables else { panic!("simulated tables") };
+        written.send(tables.tree.level_table_count(3)).unwrap();
     });
     // The time-out detects a hang. It is far above the normal time.
     let third = is_done.recv_timeout(Duration::from_secs(300)).unwrap();
@@ -113,7 +119,7 @@ fn other_tasks_continue_while_a_writer_waits() {
     let directory = tempfile::tempdir().unwrap();
     let storage = Arc::new(small(&directory.path().join("state")));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-    let not_written = storage.state.tree.get_flush_lock();
+    let not_written = storage.state.tables.lock_flush();
     let writer = Arc::clone(&storage);
     let written =
         runtime.spawn(async move { (0..10).for_each(|key| writer.apply(&put(key)).unwrap()) });

@@ -1,22 +1,7 @@
-//! Verification of the checksums of files on disk, file by file. It bypasses the block cache, so
-//! that it does not evict blocks that requests read.
-
-use std::fs::File;
-use std::io::{self, Read};
-use std::ops::ControlFlow;
-use std::path::Path;
-
-use lsm_tree::AbstractTree;
-use xxhash_rust::xxh3::Xxh3Default;
+//! Verification of the checksums of files on disk, file by file.
 
 use super::State;
-use super::queue::damaged;
-use crate::disk::descriptors::wait_for_one;
 use crate::engine::{Pace, StoredFile};
-
-/// The number of bytes that are read between two calls of `pace`. Reading them takes less than a
-/// millisecond.
-const PIECE_BYTES: usize = 128 * 1024;
 
 /// Verifies the file after `after`. See [`super::super::Storage::verify_next`].
 pub(super) fn verify_next(
@@ -29,14 +14,8 @@ pub(super) fn verify_next(
         Some(StoredFile::Table(id)) => Some(id),
         None => None,
     };
-    let version = state.tree.current_version();
-    let behind = version.iter_tables().filter(|table| Some(table.id()) > last_table);
-    let next = behind.min_by_key(|table| table.id()).cloned();
-    drop(version);
-    if let Some(table) = next {
-        // `table` keeps its file on disk, even if a merge replaces the table in the meantime.
-        verify_table(&table.path, table.checksum().into_u128(), pace)?;
-        return Ok(Some(StoredFile::Table(table.id())));
+    if let Some(id) = state.tables.verify_next(last_table, pace)? {
+        return Ok(Some(StoredFile::Table(id)));
     }
     let last_file = match after {
         Some(StoredFile::Rows(number)) => Some(number),
@@ -47,27 +26,10 @@ pub(super) fn verify_next(
     Ok(verified.map(StoredFile::Rows))
 }
 
-fn verify_table(path: &Path, expected: u128, pace: &mut Pace<'_>) -> io::Result<()> {
-    let mut file = wait_for_one(|| File::open(path))?;
-    let mut hasher = Xxh3Default::new();
-    let mut piece = vec![0; PIECE_BYTES];
-    loop {
-        let read = file.read(&mut piece)?;
-        let Some(bytes) = piece.get(..read).filter(|bytes| !bytes.is_empty()) else { break };
-        hasher.update(bytes);
-        if pace(read) == ControlFlow::Break(()) {
-            return Ok(());
-        }
-    }
-    if hasher.digest128() == expected {
-        return Ok(());
-    }
-    Err(damaged(path, "the checksum of the table differs from the manifest"))
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::ops::ControlFlow;
 
     use partition::{Batch, Op, QUEUE_KEYS};
 

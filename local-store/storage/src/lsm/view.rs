@@ -7,7 +7,6 @@ use std::mem;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use lsm_tree::AbstractTree;
 use partition::{QUEUE_KEYS, ReadError, Value, View, Visit};
 
 use super::disk_rows::DiskRows;
@@ -187,8 +186,7 @@ impl View for LsmView {
         if key.first() == Some(&QUEUE_KEYS) {
             return self.read(|| Ok(queues.get(key)?));
         }
-        let value = self.read(|| self.state.tree.get(key, *number))?;
-        Ok(value.map(|value| Value::from(&*value)))
+        self.read(|| self.state.tables.get(key, *number))
     }
 
     fn fetch(&self, keys: &mut dyn Iterator<Item = &[u8]>) {

@@ -11,19 +11,20 @@
 //! of a block, so a process keeps no queue files open. A process keeps only the lists of blocks in
 //! memory: some 160 bytes per block.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::ops::{ControlFlow, Range};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use partition::QUEUE_PREFIX_BYTES;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::super::folder::Folder;
 use super::super::maintenance::block_in_place;
 use super::{Listing, damaged};
+use crate::disk::DiskFile;
 use crate::disk::descriptors::{self, Backoff};
 use crate::engine::Pace;
 
@@ -76,7 +77,8 @@ impl Block {
 
 /// A complete queue file.
 pub(super) struct QueueFile {
-    path: PathBuf,
+    folder: Arc<Folder>,
+    name: String,
     number: u64,
     salt: u64,
     blocks: Box<[Block]>,
@@ -91,18 +93,24 @@ impl QueueFile {
     ///
     /// # Errors
     /// When the file cannot be read, is missing or differs from its listing.
-    pub(super) fn open(folder: &Path, number: u64, listing: &Listing) -> io::Result<Self> {
+    pub(super) fn open(folder: &Arc<Folder>, number: u64, listing: &Listing) -> io::Result<Self> {
         let Listing { salt, bytes, checksum, .. } = *listing;
-        let path = folder.join(name_of(number, salt));
-        let blocks = match File::open(&path) {
-            Ok(file) => read_list(&file, &path, bytes, checksum)?,
+        let name = name_of(number, salt);
+        let path = folder.path_of(&name);
+        let blocks = match folder.open(&name) {
+            Ok(file) => read_list(&*file, &path, bytes, checksum)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(damaged(&path, "the file is missing"));
             }
             Err(error) => return Err(error),
         };
-        let is_unused = AtomicBool::new(false);
-        Ok(Self { path, number, salt, blocks, bytes, checksum, is_unused })
+        let (folder, is_unused) = (Arc::clone(folder), AtomicBool::new(false));
+        Ok(Self { folder, name, number, salt, blocks, bytes, checksum, is_unused })
+    }
+
+    /// Returns the path for error messages.
+    fn path(&self) -> PathBuf {
+        self.folder.path_of(&self.name)
     }
 
     pub(super) fn salt(&self) -> u64 {
@@ -136,16 +144,16 @@ impl QueueFile {
     pub(super) fn read(&self, block: &Block) -> io::Result<BlockRows> {
         let mut bytes = vec![0; length(block.length)];
         let file = self.reopen()?;
-        file.read_exact_at(&mut bytes, block.offset).map_err(|error| self.sort(&error))?;
+        file.read_at(block.offset, &mut bytes).map_err(|error| self.sort(&error.source))?;
         if xxh3_64(&bytes) != block.checksum {
             return Err(damaged(
-                &self.path,
+                &self.path(),
                 "the checksum of a block differs from the file's block list",
             ));
         }
         let rows = BlockRows::new(bytes);
         rows.filter(|rows| rows.len() == length(block.rows)).ok_or_else(|| {
-            damaged(&self.path, "the number of rows in a block differs from the block list")
+            damaged(&self.path(), "the number of rows in a block differs from the block list")
         })
     }
 
@@ -154,7 +162,7 @@ impl QueueFile {
     /// # Errors
     /// When the file cannot be read or is damaged.
     pub(super) fn verify(&self, pace: &mut Pace<'_>) -> io::Result<()> {
-        read_list(&self.reopen()?, &self.path, self.bytes, self.checksum)?;
+        read_list(&*self.reopen()?, &self.path(), self.bytes, self.checksum)?;
         for block in &self.blocks {
             self.read(block)?;
             if pace(length(block.length)) == ControlFlow::Break(()) {
@@ -166,10 +174,10 @@ impl QueueFile {
 
     /// Opens the file again. Retries while no file descriptor is available, because after an error
     /// a cursor would have to start over.
-    fn reopen(&self) -> io::Result<File> {
+    fn reopen(&self) -> io::Result<Box<dyn DiskFile>> {
         let mut backoff = Backoff::default();
         loop {
-            match File::open(&self.path) {
+            match self.folder.open(&self.name) {
                 Err(error) if descriptors::is_exhausted(&error) => {
                     block_in_place(|| backoff.pause());
                 }
@@ -183,8 +191,8 @@ impl QueueFile {
     /// it. If the file was lost, the next start detects the loss.
     fn sort(&self, error: &io::Error) -> io::Error {
         match error.kind() {
-            io::ErrorKind::UnexpectedEof => damaged(&self.path, "the file ends too early"),
-            kind => io::Error::new(kind, format!("{}: {error}", self.path.display())),
+            io::ErrorKind::UnexpectedEof => damaged(&self.path(), "the file ends too early"),
+            kind => io::Error::new(kind, format!("{}: {error}", self.path().display())),
         }
     }
 
@@ -197,10 +205,10 @@ impl QueueFile {
 impl Drop for QueueFile {
     fn drop(&mut self) {
         if self.is_unused.load(Ordering::Acquire)
-            && let Err(error) = fs::remove_file(&self.path)
-            && error.kind() != io::ErrorKind::NotFound
+            && let Err(error) = self.folder.remove(&self.name)
         {
-            let path = self.path.display();
+            let path = self.path();
+            let path = path.display();
             tracing::warn!(%error, %path, "cannot remove an unused file; the next start removes it");
         }
     }
@@ -210,14 +218,19 @@ fn length(bytes: u32) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn read_list(file: &File, path: &Path, bytes: u64, checksum: u64) -> io::Result<Box<[Block]>> {
+fn read_list(
+    file: &dyn DiskFile,
+    path: &Path,
+    bytes: u64,
+    checksum: u64,
+) -> io::Result<Box<[Block]>> {
     let other = || damaged(path, "the file differs from its entry in the list of files");
-    if file.metadata()?.len() != bytes {
+    if file.size_bytes()? != bytes {
         return Err(other());
     }
     let mut trailer = [0; TRAILER_BYTES];
     let end = bytes.checked_sub(TRAILER_BYTES as u64).ok_or_else(other)?;
-    file.read_exact_at(&mut trailer, end)?;
+    file.read_at(end, &mut trailer)?;
     let (list_bytes, rest) = trailer.split_first_chunk().ok_or_else(other)?;
     let list_bytes = u32::from_le_bytes(*list_bytes);
     if *rest != *[checksum.to_le_bytes(), MAGIC].as_flattened() {
@@ -225,7 +238,7 @@ fn read_list(file: &File, path: &Path, bytes: u64, checksum: u64) -> io::Result<
     }
     let from = end.checked_sub(u64::from(list_bytes)).ok_or_else(other)?;
     let mut list = vec![0; length(list_bytes)];
-    file.read_exact_at(&mut list, from)?;
+    file.read_at(from, &mut list)?;
     if xxh3_64(&list) != checksum {
         return Err(other());
     }
@@ -281,14 +294,19 @@ pub(super) fn name_of(number: u64, salt: u64) -> String {
     format!("{number}-{salt:016x}")
 }
 
-/// The path of an incomplete file. The file is removed on drop, because free disk space may be low.
-struct Unfinished(Option<PathBuf>);
+/// An incomplete file. The file is removed on drop, because free disk space may be low.
+struct Unfinished {
+    folder: Arc<Folder>,
+    /// The name of the file; `None` when it is complete.
+    name: Option<String>,
+}
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        if let Some(path) = &self.0
-            && let Err(error) = fs::remove_file(path)
+        if let Some(name) = &self.name
+            && let Err(error) = self.folder.remove(name)
         {
+            let path = self.folder.path_of(name);
             let path = path.display();
             tracing::warn!(%error, %path, "cannot remove an incomplete file; the next start removes it");
         }
@@ -297,11 +315,11 @@ impl Drop for Unfinished {
 
 /// A writer of a file, row by row in key order.
 pub(super) struct FileWriter {
-    /// The path of the file until it is complete; an incomplete file is removed on drop.
+    /// The file until it is complete; an incomplete file is removed on drop.
     unfinished: Unfinished,
     number: u64,
     salt: u64,
-    out: File,
+    out: Box<dyn DiskFile>,
     /// Blocks that are not written yet, and the current block.
     buffer: Vec<u8>,
     /// The start of the current block in the buffer.
@@ -319,14 +337,12 @@ impl FileWriter {
     ///
     /// # Errors
     /// When the file cannot be created.
-    pub(super) fn new(folder: &Path, number: u64) -> io::Result<Self> {
-        let mut salt = [0; 8];
-        getrandom::fill(&mut salt).map_err(|error| io::Error::other(error.to_string()))?;
-        let salt = u64::from_be_bytes(salt);
-        let path = folder.join(name_of(number, salt));
+    pub(super) fn new(folder: &Arc<Folder>, number: u64) -> io::Result<Self> {
+        let salt = folder.salt()?;
+        let name = name_of(number, salt);
         Ok(Self {
-            out: File::create(&path)?,
-            unfinished: Unfinished(Some(path)),
+            out: folder.create(&name)?,
+            unfinished: Unfinished { folder: Arc::clone(folder), name: Some(name) },
             number,
             salt,
             buffer: Vec::with_capacity(BUFFER_BYTES + 2 * BLOCK_BYTES),
@@ -389,7 +405,7 @@ impl FileWriter {
         self.rows = self.rows.checked_add(self.block_rows).ok_or_else(full)?;
         self.block_rows = 0;
         if self.buffer.len() >= BUFFER_BYTES {
-            self.out.write_all(&self.buffer)?;
+            self.out.append(&self.buffer)?;
             self.buffer.clear();
         }
         self.block_start = self.buffer.len();
@@ -405,7 +421,7 @@ impl FileWriter {
     ///
     /// # Errors
     /// When the file cannot be written or synced.
-    pub(super) fn finish(mut self, folder: &Path) -> io::Result<Option<QueueFile>> {
+    pub(super) fn finish(mut self) -> io::Result<Option<QueueFile>> {
         self.end_block()?;
         if self.blocks.is_empty() {
             return Ok(None);
@@ -414,16 +430,17 @@ impl FileWriter {
         let checksum = xxh3_64(&list);
         let full = |_| io::Error::other("the queue file is full");
         let list_bytes = u32::try_from(list.len()).map_err(full)?;
-        self.out.write_all(&self.buffer)?;
-        self.out.write_all(&list)?;
+        self.out.append(&self.buffer)?;
+        self.out.append(&list)?;
         let trailer = [&list_bytes.to_le_bytes()[..], &checksum.to_le_bytes(), &MAGIC].concat();
-        self.out.write_all(&trailer)?;
-        self.out.sync_all()?;
+        self.out.append(&trailer)?;
+        self.out.sync_data()?;
         // This sync makes the file's name durable.
-        File::open(folder)?.sync_all()?;
-        let Some(path) = self.unfinished.0.take() else { return Ok(None) };
+        self.unfinished.folder.sync()?;
+        let Some(name) = self.unfinished.name.take() else { return Ok(None) };
         Ok(Some(QueueFile {
-            path,
+            folder: Arc::clone(&self.unfinished.folder),
+            name,
             number: self.number,
             salt: self.salt,
             blocks: self.blocks.into_boxed_slice(),

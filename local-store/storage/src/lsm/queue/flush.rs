@@ -7,11 +7,11 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use lsm_tree::{InternalValue, SeqNo};
 
+use super::super::folder::Folder;
 use super::super::is_full;
 use super::file::{BlockRows, FileWriter, QueueFile};
 use super::removed_rows::RemovedRows;
@@ -51,7 +51,7 @@ impl QueueFlush {
     /// When a file cannot be read or written.
     pub(in super::super) fn new(
         before: &Queues,
-        folder: &Path,
+        folder: &Arc<Folder>,
         rows: &[QueueRow<'_>],
     ) -> io::Result<Self> {
         let mut marked = Vec::with_capacity(before.queues.len());
@@ -184,7 +184,7 @@ pub(super) fn files_to_join(files: &[(u64, u64)], new_bytes: u64) -> Vec<u64> {
 
 /// Writes a file with the rows of the table in memory and the remaining rows of other files.
 fn write(
-    folder: &Path,
+    folder: &Arc<Folder>,
     number: u64,
     rows: &[QueueRow<'_>],
     joined: &[Queue],
@@ -208,7 +208,7 @@ fn write(
         } else if let Some((key, value)) = put.next() {
             file.write(key, value)?;
         } else {
-            return file.finish(folder);
+            return file.finish();
         }
     }
 }

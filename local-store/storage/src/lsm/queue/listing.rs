@@ -6,9 +6,10 @@ use std::io;
 use std::ops::Bound;
 use std::path::Path;
 
-use lsm_tree::{AbstractTree, AnyTree, Guard, InternalValue, ValueType};
+use lsm_tree::{InternalValue, ValueType};
 use serde::{Deserialize, Serialize};
 
+use super::super::tables::Tables;
 use super::damaged;
 use crate::engine::OWN_KEYS;
 
@@ -60,23 +61,26 @@ pub(super) fn row(
 }
 
 impl Listing {
-    /// Returns all files that a tree lists.
+    /// Returns all files that the tables list.
     ///
     /// # Errors
-    /// When the tree cannot be read, or a row is damaged.
+    /// When the tables cannot be read, or a row is damaged.
     pub(in super::super) fn read_all(
-        tree: &AnyTree,
+        tables: &Tables,
         path: &Path,
     ) -> Result<Vec<(u64, Self)>, lsm_tree::Error> {
-        let own: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(&[OWN_KEYS]), Bound::Unbounded);
-        let rows = tree.range::<&[u8], _>(own, lsm_tree::SeqNo::MAX, None);
-        let read = |guard: lsm_tree::IterGuardImpl| {
-            let (key, value) = guard.into_inner()?;
+        let own = (Bound::Included([OWN_KEYS].as_slice()), Bound::Unbounded);
+        let mut rows = tables.range(own, lsm_tree::SeqNo::MAX);
+        let mut found = Vec::new();
+        while let Some(row) = rows.next(false) {
+            let (key, value) = row?;
             let listed = number_of(&key).zip(decode(&value));
-            Ok(listed
-                .ok_or_else(|| damaged(path, "cannot decode an entry in the list of files"))?)
-        };
-        rows.map(read).collect()
+            found.push(
+                listed
+                    .ok_or_else(|| damaged(path, "cannot decode an entry in the list of files"))?,
+            );
+        }
+        Ok(found)
     }
 }
 

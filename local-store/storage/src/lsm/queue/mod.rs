@@ -21,9 +21,7 @@ mod removed_rows;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
-use std::ffi::OsString;
-use std::fs;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -36,6 +34,7 @@ use self::file::{Block, QueueFile, name_of};
 pub(super) use self::flush::QueueFlush;
 pub(super) use self::listing::Listing;
 use self::removed_rows::RemovedRows;
+use super::folder::Folder;
 use crate::engine::Pace;
 
 /// The name of the folder of the files, in the storage's folder.
@@ -104,19 +103,12 @@ impl Queues {
     ///
     /// # Errors
     /// When a file cannot be read, is missing or differs from its listing.
-    pub(super) fn open(folder: &Path, listed: Vec<(u64, Listing)>) -> io::Result<Self> {
-        let names: HashSet<OsString> =
-            listed.iter().map(|(number, listing)| name_of(*number, listing.salt).into()).collect();
-        for entry in fs::read_dir(folder)? {
-            let entry = entry?;
-            if names.contains(&entry.file_name()) {
-                continue;
-            }
-            match fs::remove_file(entry.path()) {
-                // The last reader of a closed storage has removed the file in the meantime.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                removed => removed?,
-            }
+    pub(super) fn open(folder: &Arc<Folder>, listed: Vec<(u64, Listing)>) -> io::Result<Self> {
+        let names: BTreeSet<String> =
+            listed.iter().map(|(number, listing)| name_of(*number, listing.salt)).collect();
+        for name in folder.list()?.iter().filter(|name| !names.contains(*name)) {
+            // The last reader of a closed storage may have removed the file in the meantime.
+            folder.remove(name)?;
         }
         let next = listed.iter().map(|(number, _)| *number).max().map_or(1, |last| last + 1);
         let queue = |(number, listing): (u64, Listing)| {

@@ -11,27 +11,36 @@ use proptest::prelude::*;
 use super::file::FileWriter;
 use super::flush::{QueueRow, files_to_join};
 use super::*;
+use crate::disk::FileDisk;
+use crate::lsm::folder::Salts;
 
 type OwnedRow = (Box<[u8]>, Option<Value>);
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The files in a folder, and their listings in the tree.
 struct Written {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
+    folder: Arc<Folder>,
     queues: Queues,
     listed: BTreeMap<u64, Listing>,
 }
 
+fn folder_in(directory: &Path) -> Arc<Folder> {
+    let disk = FileDisk::of_owner(directory.to_owned(), None);
+    Folder::new(Arc::new(disk), directory.to_owned(), Salts::System)
+}
+
 impl Written {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self { folder, queues: Queues::default(), listed: BTreeMap::new() }
+        let directory = tempfile::tempdir().unwrap();
+        let folder = folder_in(directory.path());
+        Self { directory, folder, queues: Queues::default(), listed: BTreeMap::new() }
     }
 
     fn write(&mut self, rows: &[OwnedRow]) {
         let rows: Vec<QueueRow<'_>> =
             rows.iter().map(|(key, value)| (&**key, value.as_deref())).collect();
-        let flush = QueueFlush::new(&self.queues, self.folder.path(), &rows).unwrap();
+        let flush = QueueFlush::new(&self.queues, &self.folder, &rows).unwrap();
         for (number, listing) in flush.listed() {
             match listing {
                 Some(listing) => self.listed.insert(*number, listing.clone()),
@@ -42,15 +51,15 @@ impl Written {
     }
 
     fn open(&self) -> io::Result<Queues> {
-        Queues::open(self.folder.path(), self.listed.clone().into_iter().collect())
+        Queues::open(&self.folder, self.listed.clone().into_iter().collect())
     }
 
     fn path(&self, number: u64) -> PathBuf {
-        self.folder.path().join(name_of(number, self.listed[&number].salt))
+        self.directory.path().join(name_of(number, self.listed[&number].salt))
     }
 
     fn files(&self) -> Vec<u64> {
-        let names = fs::read_dir(self.folder.path()).unwrap();
+        let names = fs::read_dir(self.directory.path()).unwrap();
         let number = |name: &str| name.split_once('-').unwrap().0.parse().unwrap();
         let mut numbers: Vec<u64> =
             names.map(|entry| number(entry.unwrap().file_name().to_str().unwrap())).collect();
@@ -192,7 +201,7 @@ fn some_of_many_files_of_a_size_are_merged() {
 #[test]
 fn an_unfinished_file_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let mut file = FileWriter::new(folder.path(), 1).unwrap();
+    let mut file = FileWriter::new(&folder_in(folder.path()), 1).unwrap();
     file.write(&row_key(1, 1), &[7; 100_000]).unwrap();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     drop(file);
@@ -263,7 +272,7 @@ fn unlisted_files_are_removed() {
     written.write(&[(row_key(1, 1), Some([1].into()))]);
     let whole = fs::read(written.path(1)).unwrap();
     for (name, bytes) in [("2-00", b"half".as_slice()), ("1-07", &whole), ("3", b"")] {
-        fs::write(written.folder.path().join(name), bytes).unwrap();
+        fs::write(written.directory.path().join(name), bytes).unwrap();
     }
     let queues = written.open().unwrap();
     assert_eq!(written.files(), [1]);
