@@ -82,7 +82,7 @@ mod tests {
             BTreeMap::from([("k".to_owned(), item("x")), ("other".to_owned(), Item::new())]);
         assert!(check_index(&table, &[item("x")]).is_empty());
         assert!(check_index(&table, &[])[0].contains("no entry"));
-        assert!(check_index(&table, &[item("y")])[0].contains("older"));
+        assert!(check_index(&table, &[item("y")])[0].contains("differs from the item"));
         assert!(check_index(&table, &[item("x"), item("x")])[0].contains("two entries"));
         assert!(check_index(&BTreeMap::new(), &[item("x")])[0].contains("the table has no item"));
     }

@@ -64,7 +64,7 @@ pub(crate) fn read(
         Some(kind) if kind.value != service => properties.resolver.findings.warning(
             kind.at,
             format!(
-                "the destination is of type `{name}`, but `Type` is `{}`, so SAM would grant access to the wrong service", kind.value
+                "the destination is of type `{name}`, but `Type` names another service, so SAM would grant access to the wrong one",
             ),
             format!("write `Type: {name}`"),
         ),
