@@ -165,10 +165,9 @@ fn verdict(
     });
     let given_up = mapping.discarded.as_ref().filter(|given_up| is_here(&given_up.shard));
     let why = why_not_passed(passed_over, live.as_ref());
-    let is_done = mapping.attempts.iter().any(Attempt::has_done_it);
     let was_tried = mapping.attempts.iter().any(|attempt| attempt.place.is_some());
-    let key = given_up.and_then(|given_up| given_up.key.as_deref());
-    let kept = key.map(|key| DiscardLocation::new(&mapping.facts, key, directory));
+    let kept = given_up.and_then(|given_up| given_up.key.as_deref());
+    let kept = kept.map(|key| DiscardLocation::new(&mapping.facts, key, directory));
     let waiting = UndeliveredRecord {
         mapping: name,
         sequence,
@@ -180,7 +179,7 @@ fn verdict(
     };
     let attempts = attempts(mapping, place.is_running);
     let is_over = waiting.is_over(status);
-    let (outcome, detail) = if is_done {
+    let (outcome, detail) = if mapping.attempts.iter().any(Attempt::has_done_it) {
         ("delivered", String::new())
     } else if let Some(given_up) = given_up {
         let place = kept.as_ref().map_or_else(|| kept_nowhere(&mapping.facts), |kept| &kept.place);

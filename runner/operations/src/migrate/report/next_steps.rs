@@ -233,14 +233,27 @@ impl<'s> MigrationFacts<'s> {
                 (self.end_of_ready().0, "unblock writers on the sources, before a new comparison"),
             ],
             Phase::CuttingOver => vec![
-                (self.end_of_ready().0, "resume the cut-over, if no command runs it"),
+                (self.end_of_ready().0, "resume the cut-over, unless it is still running"),
                 step("abort", "abort the migration"),
             ],
-            Phase::Turning => vec![step("cutover", "resume the cut-over, if no command runs it")],
+            Phase::Turning => {
+                vec![step("cutover", "resume the cut-over, unless it is still running")]
+            }
             Phase::CutOver => self.of_cut_over(),
             Phase::Reverting | Phase::Returning => {
-                vec![step("revert", "resume the revert, if no command runs it")]
+                vec![step("revert", "resume the revert, unless it is still running")]
             }
+            Phase::Reverted | Phase::Aborted | Phase::Completing | Phase::Completed => {
+                self.of_end()
+            }
+            Phase::None => Vec::new(),
+        }
+    }
+
+    /// Returns the steps of a migration that has ended, or that `complete` is ending.
+    fn of_end(&self) -> Vec<(String, &'static str)> {
+        let step = |verb: &str, why| (self.verb(verb), why);
+        match self.phase {
             Phase::Aborted if self.is_still_followed => {
                 vec![step("abort", "finish the abort: functions still follow the migration")]
             }
@@ -266,7 +279,7 @@ impl<'s> MigrationFacts<'s> {
             Phase::Completing => {
                 vec![step("complete", "resume `complete`, unless it is still running")]
             }
-            Phase::None | Phase::Reverted | Phase::Completed | Phase::Aborted => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
