@@ -98,7 +98,7 @@ fn a_split_that_never_splits_is_reported() {
     put(json!({"M": {"a": {"S": "x"}}}));
     let told = report(&migrating, 3)["unmatched"].to_string();
     assert!(
-        told.contains("`.lines` is cut in none of 1 item") && told.contains("type M"),
+        told.contains("`.lines` is cut in none of 1 item") && told.contains("its type is M"),
         "{told}"
     );
     put(json!({"L": [{"S": "x"}]}));

@@ -144,7 +144,7 @@ fn writers_are_not_blocked_for_a_change_that_no_worker_applies() {
     let epoch = status["route"]["epoch"].clone();
     let cutover = ["cutover", "move", "--no-way-back", "--timeout", "1"];
     let (code, said) = migrating.verb(&cutover);
-    let words = "of `cats`, has been waiting for ";
+    let words = "of table `cats`, has been waiting for ";
     assert!(code == 5 && said.contains(words) && said.contains("migrate work move"), "{said}");
     migrating.is_as_it_was();
     assert_eq!(migrating.status()["route"]["epoch"], epoch);
