@@ -106,7 +106,7 @@ fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
     let clock = weir(up.folder.path(), &["clock", "show"]);
     assert_eq!(clock.status.code(), Some(1));
     let said = String::from_utf8_lossy(&clock.stderr).into_owned();
-    assert!(said.contains("uses AWS") && said.contains(&url), "{said}");
+    assert!(said.contains("uses DynamoDB on AWS") && said.contains(&url), "{said}");
 }
 
 /// Runs a command on a store with these keys, and returns its exit code and output.
