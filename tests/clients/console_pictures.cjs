@@ -13,7 +13,7 @@ const {
 
 const FOLDER = path.join(ROOT, "docs/images");
 const WIDTH = 1120;
-const BYTES_MAX = 60 * 1024;
+const BYTES_MAX = 72 * 1024;
 const COLOURS = 32;
 // How long the load of Partitions is sampled before its picture, in seconds; a sample takes 15.
 const LOAD_SECONDS = 150;
