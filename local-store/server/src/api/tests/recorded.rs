@@ -30,6 +30,9 @@ use crate::traffic::Throughput;
 /// Sends the requests of a file to a store, and replaces the responses in the file by the actual ones.
 struct Player {
     store: Store,
+    /// Whether the store's clock moves only here, by a second before each request. A second fills the
+    /// buckets of all partitions, so that no response depends on the speed of the machine.
+    moves_clock: bool,
     captured: BTreeMap<String, String>,
     /// The values that differ between runs, by kind. The number of a value is its position.
     numbered: BTreeMap<&'static str, Vec<String>>,
@@ -55,6 +58,9 @@ impl Player {
     async fn answer(&mut self, command: &str) -> String {
         // With several arcs, global indexes are updated after their table.
         self.store.indexes_settled().await.unwrap();
+        if self.moves_clock {
+            self.store.clock().advance(1000);
+        }
         let expanded = self.expand(command);
         let (name, rest) = expanded.split_once(char::is_whitespace).unwrap_or((&expanded, ""));
         let response = match name {
@@ -224,8 +230,12 @@ async fn play(recorded: &str, arcs: u32, throughput: Throughput) -> String {
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config, on_fatal).await.unwrap();
     store.traffic().set_throughput(throughput);
-    let mut player = Player { store, captured: BTreeMap::new(), numbered: BTreeMap::new() };
-    player.play(recorded).await
+    let moves_clock = throughput == Throughput::Enforce && !recorded.contains("\nfreeze\n");
+    if moves_clock {
+        store.clock().freeze();
+    }
+    let (captured, numbered) = (BTreeMap::new(), BTreeMap::new());
+    Player { store, moves_clock, captured, numbered }.play(recorded).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
