@@ -4,24 +4,14 @@
 //! becomes the state in one atomic step. Other storages are removed when their last user drops
 //! them, or at the next start after a crash.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "the directories of a real node; the simulation uses `MemoryLocation`"
-)]
-
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use locks::Mutex;
-use storage::disk::Damage;
-use storage::disk::descriptors::wait_for_one;
-use storage::{BlockCache, Error, LsmOptions, LsmStorage, MemoryStorage, Storage};
+use storage::{Error, LsmOptions, MemoryStorage, Storage, StorageFolder};
 
 /// An empty storage beside the state. It is filled with a snapshot and then adopted as the state.
 /// Several staged storages can exist at the same time.
@@ -62,15 +52,14 @@ const CURRENT: &str = "current";
 /// A location in directories `state-<number>`, with a file that contains the name of the current
 /// directory.
 pub struct DirectoryLocation {
-    directory: PathBuf,
-    cache: BlockCache,
-    damage: Damage,
+    folder: StorageFolder,
+    options: LsmOptions,
     storages: Mutex<Storages>,
 }
 
 impl fmt::Debug for DirectoryLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the states in {}", self.directory.display())
+        write!(f, "the states in {}", self.folder.path_of("").display())
     }
 }
 
@@ -86,20 +75,6 @@ struct Storages {
 }
 
 impl Storages {
-    fn open(
-        &mut self,
-        path: &Path,
-        number: u64,
-        options: &LsmOptions,
-    ) -> Result<Arc<dyn Storage>, Error> {
-        let storage = LsmStorage::open_with(path, options)?;
-        let is_temporary = storage.is_temporary();
-        is_temporary.store(number != self.state, Ordering::Release);
-        self.temporary.retain(|_, is_temporary| is_temporary.strong_count() > 0);
-        self.temporary.insert(number, Arc::downgrade(&is_temporary));
-        Ok(Arc::new(storage))
-    }
-
     fn set_temporary(&self, number: u64, is_temporary: bool) {
         if let Some(open) = self.temporary.get(&number).and_then(Weak::upgrade) {
             open.store(is_temporary, Ordering::Release);
@@ -107,14 +82,18 @@ impl Storages {
     }
 }
 
+fn name_of(number: u64) -> String {
+    format!("state-{number}")
+}
+
 impl DirectoryLocation {
-    /// Creates a location in this directory, which is created if it does not exist. The caller
-    /// holds the directory's lock. The storage uses `cache`, and reports later damage to `damage`.
+    /// Creates a location in this folder, whose lock the caller holds. All storages get the same
+    /// options.
     ///
     /// # Errors
-    /// When the directory cannot be read.
-    pub fn new(directory: PathBuf, cache: BlockCache, damage: Damage) -> Result<Self, Error> {
-        let mut location = Self { directory, cache, damage, storages: Mutex::default() };
+    /// When the folder cannot be read.
+    pub fn new(folder: StorageFolder, options: LsmOptions) -> Result<Self, Error> {
+        let mut location = Self { folder, options, storages: Mutex::default() };
         let number = location.read_current().map_err(|error| location.fail("open", &error))?;
         location.storages =
             Mutex::new(Storages { state: number, last_staged: number, ..Storages::default() });
@@ -123,20 +102,24 @@ impl DirectoryLocation {
 
     /// Keeps the state, which was opened to check it, for the next [`StateLocation::open`].
     pub fn keep(&self, state: Arc<dyn Storage>) {
-        self.lock().kept = Some(state);
+        self.storages.lock().kept = Some(state);
     }
 
-    fn options(&self) -> LsmOptions {
-        let damage = self.damage.clone();
-        LsmOptions { damage, ..LsmOptions::with_cache(self.cache.clone()) }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Storages> {
-        self.storages.lock()
+    fn open_storage(
+        &self,
+        storages: &mut Storages,
+        number: u64,
+    ) -> Result<Arc<dyn Storage>, Error> {
+        let storage = self.folder.open(&name_of(number), &self.options)?;
+        let is_temporary = storage.is_temporary();
+        is_temporary.store(number != storages.state, Ordering::Release);
+        storages.temporary.retain(|_, is_temporary| is_temporary.strong_count() > 0);
+        storages.temporary.insert(number, Arc::downgrade(&is_temporary));
+        Ok(Arc::new(storage))
     }
 
     fn fail(&self, operation: &'static str, error: &io::Error) -> Error {
-        let path = self.directory.display().to_string();
+        let path = self.folder.path_of("").display().to_string();
         match error.kind() {
             io::ErrorKind::InvalidData => Error::Corrupt { path, reason: error.to_string() },
             _ => Error::Io { path, operation, reason: error.to_string() },
@@ -144,119 +127,97 @@ impl DirectoryLocation {
     }
 
     fn read_current(&self) -> io::Result<u64> {
-        fs::create_dir_all(&self.directory)?;
         let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-        match fs::read_to_string(self.directory.join(CURRENT)) {
-            Ok(text) => {
-                let strange = |_| {
-                    damaged(format!(
-                        "`{CURRENT}` must contain a number, but contains `{}`",
-                        text.escape_debug()
-                    ))
-                };
-                text.trim().parse().map_err(strange)
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // The first start writes the pointer file durably before it creates a storage. If
-                // there is a storage but no pointer file, the file was lost.
-                if let Some(found) = self.find_storages()?.first() {
-                    let found = found.display();
-                    return Err(damaged(format!(
-                        "`{CURRENT}`, which names the state directory, is missing, but the directory `{found}` exists"
-                    )));
-                }
-                let parent = self.directory.parent().filter(|path| !path.as_os_str().is_empty());
-                File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
-                self.write_current(1)?;
-                Ok(1)
-            }
-            Err(error) => Err(error),
+        if let Some(text) = self.folder.read_file(CURRENT)? {
+            let text = String::from_utf8_lossy(&text);
+            let strange = |_| {
+                damaged(format!(
+                    "`{CURRENT}` must contain a number, but contains `{}`",
+                    text.escape_debug()
+                ))
+            };
+            return text.trim().parse().map_err(strange);
         }
+        // The first start writes the pointer file durably before it creates a storage. If there is
+        // a storage but no pointer file, the file was lost.
+        if let Some(found) = self.find_storages()?.first() {
+            let found = self.folder.path_of(found);
+            return Err(damaged(format!(
+                "`{CURRENT}`, which names the state directory, is missing, but the directory `{}` exists",
+                found.display()
+            )));
+        }
+        self.folder.sync_name()?;
+        self.write_current(1)?;
+        Ok(1)
     }
 
     /// Replaces the pointer file atomically and durably.
     fn write_current(&self, number: u64) -> io::Result<()> {
-        let fresh = self.directory.join("current.new");
-        let mut file = wait_for_one(|| File::create(&fresh))?;
-        writeln!(file, "{number}")?;
-        file.sync_all()?;
-        fs::rename(fresh, self.directory.join(CURRENT))?;
-        wait_for_one(|| File::open(&self.directory))?.sync_all()
+        self.folder.replace_file(CURRENT, format!("{number}\n").as_bytes())
     }
 
-    fn path(&self, number: u64) -> PathBuf {
-        self.directory.join(format!("state-{number}"))
-    }
-
-    /// Returns the directories of storages.
-    fn find_storages(&self) -> io::Result<Vec<PathBuf>> {
+    /// Returns the names of storages.
+    fn find_storages(&self) -> io::Result<Vec<String>> {
         self.find(|rest| rest.parse::<u64>().is_ok())
     }
 
-    /// Returns the directories of storages whose creation was interrupted. They have a temporary
-    /// name and contain no data, because a directory gets its final name after its storage is
-    /// complete.
-    fn find_half_made(&self) -> io::Result<Vec<PathBuf>> {
+    /// Returns the names of storages whose creation was interrupted. They contain no data, because
+    /// a directory gets its final name after its storage is complete.
+    fn find_half_made(&self) -> io::Result<Vec<String>> {
         self.find(|rest| rest.strip_suffix(".new").is_some_and(|rest| rest.parse::<u64>().is_ok()))
     }
 
-    /// Returns the directories `state-<suffix>` for which `is_meant` accepts the suffix.
-    fn find(&self, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir(&self.directory)? {
-            let path = entry?.path();
-            let name = path.file_name().and_then(|name| name.to_str());
-            let rest = name.and_then(|name| name.strip_prefix("state-"));
-            if rest.is_some_and(&is_meant) && path.is_dir() {
-                found.push(path);
-            }
-        }
-        Ok(found)
+    /// Returns the names `state-<suffix>` for which `is_meant` accepts the suffix.
+    fn find(&self, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
+        let mut names = self.folder.names()?;
+        names.retain(|name| name.strip_prefix("state-").is_some_and(&is_meant));
+        Ok(names)
     }
 
     /// Removes every storage except storage `kept`. If storage `kept` is missing but another
     /// storage exists, returns an error and removes nothing: the pointer file is wrong, and the
     /// other storage may be the state.
     fn remove_others(&self, kept: u64) -> io::Result<()> {
-        self.find_half_made()?.iter().try_for_each(|path| LsmStorage::remove(path))?;
-        let (kept, found) = (self.path(kept), self.find_storages()?);
+        self.find_half_made()?.iter().try_for_each(|name| self.folder.remove(name))?;
+        let (kept, found) = (name_of(kept), self.find_storages()?);
         if let Some(other) = found.first().filter(|_| !found.contains(&kept)) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
                     "`{CURRENT}` names the state directory `{}`, which does not exist; `{}` exists instead",
-                    kept.display(),
-                    other.display()
+                    self.folder.path_of(&kept).display(),
+                    self.folder.path_of(other).display()
                 ),
             ));
         }
-        found.iter().filter(|path| **path != kept).try_for_each(|path| LsmStorage::remove(path))
+        found.iter().filter(|name| **name != kept).try_for_each(|name| self.folder.remove(name))
     }
 }
 
 impl StateLocation for DirectoryLocation {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
-        let mut storages = self.lock();
+        let mut storages = self.storages.lock();
         if let Some(kept) = storages.kept.take() {
             return Ok(kept);
         }
         let number = storages.state;
         self.remove_others(number).map_err(|error| self.fail("open", &error))?;
-        storages.open(&self.path(number), number, &self.options())
+        self.open_storage(&mut storages, number)
     }
 
     fn begin(&self) -> Result<StagedStorage, Error> {
-        let mut storages = self.lock();
+        let mut storages = self.storages.lock();
         storages.last_staged += 1;
         let number = storages.last_staged;
-        let path = self.path(number);
-        LsmStorage::remove(&path).map_err(|error| self.fail("write to", &error))?;
-        Ok(StagedStorage { storage: storages.open(&path, number, &self.options())?, number })
+        let removed = self.folder.remove(&name_of(number));
+        removed.map_err(|error| self.fail("write to", &error))?;
+        Ok(StagedStorage { storage: self.open_storage(&mut storages, number)?, number })
     }
 
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
         staged.storage.persist()?;
-        let mut storages = self.lock();
+        let mut storages = self.storages.lock();
         // After a restart, the pointer may name this storage, so it is never removed, even if
         // writing the pointer fails.
         storages.set_temporary(staged.number, false);
@@ -325,14 +286,20 @@ impl StateLocation for MemoryLocation {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::ops::ControlFlow;
+    use std::path::Path;
 
     use partition::{Batch, Op};
+    use storage::BlockCache;
+    use storage::disk::FileDisk;
 
     use super::*;
 
-    fn cache() -> BlockCache {
-        BlockCache::with_bytes(1 << 20)
+    fn at(directory: &Path) -> Result<DirectoryLocation, Error> {
+        fs::create_dir_all(directory).unwrap();
+        let folder = StorageFolder::Directory(FileDisk::of_owner(directory.to_owned(), None));
+        DirectoryLocation::new(folder, LsmOptions::with_cache(BlockCache::with_bytes(1 << 20)))
     }
 
     fn keys(storage: &dyn Storage) -> Vec<Vec<u8>> {
@@ -354,19 +321,16 @@ mod tests {
     #[test]
     fn a_pointer_to_a_missing_state_is_damage() {
         let folder = tempfile::tempdir().unwrap();
-        let location =
-            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let location = at(folder.path()).unwrap();
         let state = location.open().unwrap();
         put(&*state, b"kept");
         state.persist().unwrap();
         drop((state, location));
         fs::write(folder.path().join(CURRENT), "3\n").unwrap();
-        let location =
-            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let location = at(folder.path()).unwrap();
         assert!(matches!(location.open(), Err(Error::Corrupt { .. })));
         fs::write(folder.path().join(CURRENT), "1\n").unwrap();
-        let location =
-            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let location = at(folder.path()).unwrap();
         assert_eq!(keys(&*location.open().unwrap()), [b"kept"]);
     }
 
@@ -375,9 +339,7 @@ mod tests {
     #[test]
     fn an_incomplete_storage_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || {
-            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap()
-        };
+        let open = || at(folder.path()).unwrap();
         drop(open());
         let half = |number: u64| {
             let path = folder.path().join(format!("state-{number}.new"));
@@ -399,9 +361,7 @@ mod tests {
     #[test]
     fn a_staged_storage_counts_only_when_adopted() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || {
-            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap()
-        };
+        let open = || at(folder.path()).unwrap();
         let location = open();
         let state = location.open().unwrap();
         put(&*state, b"old");
@@ -426,8 +386,7 @@ mod tests {
     fn unused_storages_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let is_there = |number: u64| folder.path().join(format!("state-{number}")).is_dir();
-        let location =
-            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let location = at(folder.path()).unwrap();
         let state = location.open().unwrap();
         put(&*state, b"old");
         state.persist().unwrap();
@@ -451,9 +410,7 @@ mod tests {
     #[test]
     fn dropping_an_old_storage_removes_no_newer_one() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || {
-            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap()
-        };
+        let open = || at(folder.path()).unwrap();
         let earlier = open();
         drop(earlier.open().unwrap());
         let earlier = earlier.begin().unwrap();
@@ -473,7 +430,7 @@ mod tests {
     fn a_missing_pointer_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("arc-0");
-        let open = || DirectoryLocation::new(directory.clone(), cache(), Damage::default());
+        let open = || at(&directory);
         let state = open().unwrap().open().unwrap();
         put(&*state, b"old");
         state.persist().unwrap();
@@ -499,9 +456,7 @@ mod tests {
             drop((meant, later));
         }
         let folder = tempfile::tempdir().unwrap();
-        let open = || {
-            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap()
-        };
+        let open = || at(folder.path()).unwrap();
         check(&open());
         assert_eq!(keys(&*open().open().unwrap()), [b"meant"]);
         let location = MemoryLocation::default();
@@ -513,8 +468,7 @@ mod tests {
     fn a_damaged_pointer_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(CURRENT), "seven").unwrap();
-        let error = DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default())
-            .unwrap_err();
+        let error = at(folder.path()).unwrap_err();
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     }
 }

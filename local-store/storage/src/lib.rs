@@ -24,6 +24,6 @@ mod memory;
 
 pub use self::engine::{KEY_BYTES_MAX, Pace, Storage, StoredFile, VALUE_BYTES_MAX};
 pub use self::error::Error;
-pub use self::lsm::{BlockCache, LsmStorage, Options as LsmOptions};
+pub use self::lsm::{BlockCache, LsmStorage, Options as LsmOptions, StorageFolder};
 pub use self::lsm::{CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
 pub use self::memory::MemoryStorage;

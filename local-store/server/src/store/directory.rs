@@ -29,7 +29,8 @@ use platform::descriptors::Descriptors;
 use storage::disk::descriptors::wait_for_one;
 use storage::disk::{Damage, Disk, ErrorKind, FileDisk};
 use storage::log::{self, Log, Options};
-use storage::{self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
+use storage::{self, BlockCache, LsmOptions, StorageFolder};
+use storage::{CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
 
 /// The maximum size of a log segment in bytes. It must exceed the size of the largest entry, but only
 /// slightly, because a process with three nodes has three logs.
@@ -298,11 +299,12 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
     let log = NodeLog::open(log, start("log")?, on_failure)?;
     let mut state_locations: Vec<Arc<dyn StateLocation>> = Vec::new();
     for arc in (0..identity.arcs).map(ArcId) {
-        let home = DirectoryLocation::new(
-            disk.path().join(arc.to_string()),
-            host.cache(identity.arcs).clone(),
-            damage.clone(),
-        )?;
+        let folder = disk.subdirectory(&arc.to_string()).map_err(|e| other(&e))?;
+        let options = LsmOptions {
+            damage: damage.clone(),
+            ..LsmOptions::with_cache(host.cache(identity.arcs).clone())
+        };
+        let home = DirectoryLocation::new(StorageFolder::Directory(folder), options)?;
         let state = home.open()?;
         check_continuity(&log, arc, &*state.view())
             .map_err(|error| Problem::Damaged(error.to_string()))?;

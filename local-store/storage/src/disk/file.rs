@@ -67,8 +67,9 @@ impl FileDisk {
         Ok(FileDisk { directory, lock: self.lock.clone() })
     }
 
-    /// Returns an existing directory, whose users hold `lock`.
-    pub(crate) fn of_owner(directory: PathBuf, lock: Option<Arc<File>>) -> Self {
+    /// Returns an existing directory, whose users hold `lock`; `None` if another object holds it.
+    #[must_use]
+    pub fn of_owner(directory: PathBuf, lock: Option<Arc<File>>) -> Self {
         FileDisk { directory, lock }
     }
 

@@ -76,10 +76,7 @@ impl Home {
             path,
             place: Place::Simulated(disk.clone()),
             is_temporary: Arc::default(),
-            record: DamageRecord {
-                folder: Folder::new(Arc::new(disk.clone()), PathBuf::new(), Salts::System),
-                name: format!("{name}.{DAMAGED}"),
-            },
+            record: DamageRecord::simulated(disk, name),
         }
     }
 
@@ -121,10 +118,7 @@ impl Drop for Home {
         let removed = match &self.place {
             Place::Directory(directory) => remove_same(directory, &self.path),
             Place::Simulated(disk) => {
-                let name = self.path.to_string_lossy();
-                disk.remove_subdirectory(&name)
-                    .map_err(Into::into)
-                    .and_then(|()| self.record.remove())
+                LsmStorage::remove_simulated(disk, &self.path.to_string_lossy())
             }
         };
         if let Err(error) = removed {
@@ -160,6 +154,12 @@ impl DamageRecord {
         let disk = FileDisk::of_owner(parent_of(path).to_owned(), None);
         let folder = Folder::new(Arc::new(disk), parent_of(path).to_owned(), Salts::System);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
+        Self { folder, name: format!("{name}.{DAMAGED}") }
+    }
+
+    /// Returns the record of the storage with this name on a simulated disk.
+    pub(super) fn simulated(disk: &SimulatedDisk, name: &str) -> Self {
+        let folder = Folder::new(Arc::new(disk.clone()), PathBuf::new(), Salts::System);
         Self { folder, name: format!("{name}.{DAMAGED}") }
     }
 

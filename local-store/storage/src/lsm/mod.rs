@@ -26,6 +26,7 @@ mod memtables;
 mod queue;
 mod row;
 mod rows;
+mod storage_folder;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -52,6 +53,7 @@ use self::home::{DamageRecord, Home, make_empty_directory, simulated_folder, syn
 use self::maintenance::MaintenanceThread;
 use self::memtable::Memtable;
 use self::queue::{Listing, QueueFlush, Queues};
+pub use self::storage_folder::StorageFolder;
 use self::tables::{LsmTables, SimulatedTables, Tables, open_tree};
 use self::view::{LsmView, ViewState, ViewStates};
 use crate::disk::descriptors::{self, Backoff};
@@ -268,6 +270,17 @@ impl LsmStorage {
             removed => removed?,
         }
         DamageRecord::beside(path).remove()
+    }
+
+    /// Removes the storage with this name on a simulated disk, if there is one, and its record of
+    /// damage.
+    ///
+    /// # Errors
+    ///
+    /// When a part of the storage cannot be removed.
+    pub fn remove_simulated(disk: &SimulatedDisk, name: &str) -> io::Result<()> {
+        disk.remove_subdirectory(name)?;
+        DamageRecord::simulated(disk, name).remove()
     }
 }
 
