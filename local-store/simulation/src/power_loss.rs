@@ -3,12 +3,13 @@
 //! byte for byte the result of a prefix of the history, which contains every acknowledged entry.
 
 use std::ops::ControlFlow;
-
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use locks::Mutex;
 use model::{EpochMillis, Item};
+use node::ring::ArcId;
 use partition::{Command, Entry, Machine, TableId, View, WriteAction, encode_entry};
 use serde_json::{Value, json};
 use storage::disk::{Fault, SimulatedDisk, SplitMix64};
@@ -20,10 +21,14 @@ use crate::request::{KEY, OWNER, WRITE_ID};
 use crate::workload::number;
 use crate::world::environment::{START, stream};
 use crate::world::single::recover;
-use crate::world::translation::{create_table, key};
+use crate::world::state::State;
+use crate::world::translation::{create_table, is_power_loss, key};
 
 /// The number of images of one history. The next history begins with an empty disk.
 const IMAGES_PER_SEED: u64 = 25;
+/// The sizes in bytes of the production engine's tables in memory. Half of the histories use this
+/// engine, and the others use states in memory.
+const MEMTABLE_BYTES: [u64; 3] = [2 * 1024, 8 * 1024, 32 * 1024];
 /// The maximum number of disk operations between two cuts.
 const OPERATIONS_MAX: usize = 90;
 /// The number of items in the history.
@@ -76,11 +81,18 @@ impl Summary {
     }
 }
 
+/// A running replica.
+struct Opened {
+    log: Log,
+    machine: Machine,
+    storage: Arc<dyn Storage>,
+}
+
 /// A replica under power cuts, and its expected state.
 struct History {
     random: SplitMix64,
     disk: SimulatedDisk,
-    storage: MemoryStorage,
+    state: State,
     options: log::Options,
     /// Every appended entry, by index from 1. An entry that a cut lost remains until a new entry
     /// replaces it.
@@ -93,6 +105,9 @@ struct History {
 impl History {
     fn new(seed: u64) -> Result<Self, String> {
         let mut random = stream(seed, "power loss");
+        let disk = SimulatedDisk::new();
+        let engine = stream(seed, "engine").up_to(2 * MEMTABLE_BYTES.len() - 1);
+        let memtable_bytes = MEMTABLE_BYTES.get(engine).copied();
         let storage = MemoryStorage::new();
         let machine = Machine::open(&*storage.view()).map_err(|e| e.to_string())?;
         let options = log::Options {
@@ -103,8 +118,8 @@ impl History {
         };
         Ok(Self {
             random,
-            disk: SimulatedDisk::new(),
-            storage: MemoryStorage::new(),
+            state: State::new(&disk, ArcId::FIRST, memtable_bytes),
+            disk,
             options,
             entries: Vec::new(),
             acknowledged: 0,
@@ -148,8 +163,17 @@ impl History {
         Entry { now, commands }
     }
 
+    /// Opens the state and the log, as a new process does.
+    fn open(&self) -> Result<Opened, String> {
+        let alive = Arc::new(AtomicBool::new(true));
+        let storage = self.state.open(&alive).map_err(|error| error.to_string())?;
+        let (log, machine) = recover(&self.disk, &*storage, &self.options)?;
+        Ok(Opened { log, machine, storage })
+    }
+
     /// Appends, syncs and applies entries until the disk fails.
-    fn write_until_cut(&mut self, log: &mut Log, machine: &mut Machine) -> Result<(), String> {
+    fn write_until_cut(&mut self, opened: &mut Opened) -> Result<(), String> {
+        let Opened { log, machine, storage } = opened;
         // After a cut, the history continues after the last entry that survived.
         let kept = usize::try_from(log.last_index()).unwrap_or(usize::MAX);
         self.entries.truncate(kept);
@@ -172,10 +196,16 @@ impl History {
             self.acknowledged = self.entries.len() as u64;
             let applied = machine.applied_index();
             for (index, entry) in (1..).zip(&self.entries).filter(|(index, _)| *index > applied) {
-                apply(machine, &self.storage, index, entry)?;
+                match apply(machine, &**storage, index, entry) {
+                    Err(reason) if is_power_loss(&reason) => return Ok(()),
+                    applied => applied?,
+                }
             }
             if self.random.chance(8) {
-                self.storage.persist().map_err(|e| e.to_string())?;
+                match storage.persist().map_err(|error| error.to_string()) {
+                    Err(reason) if is_power_loss(&reason) => return Ok(()),
+                    persisted => persisted?,
+                }
                 if log.truncate_prefix(machine.applied_index()).is_err() {
                     return Ok(());
                 }
@@ -184,7 +214,8 @@ impl History {
     }
 
     /// Compares the recovered state with the state after the same number of entries of the history.
-    fn check(&mut self, log: &Log, machine: &Machine) -> Result<(), String> {
+    fn check(&mut self, opened: &Opened) -> Result<(), String> {
+        let Opened { log, machine, storage: recovered } = opened;
         let found = machine.applied_index();
         if found < self.acknowledged {
             return Err(format!(
@@ -207,7 +238,7 @@ impl History {
         }
         // Recovery has made the recovered entries durable, so later power cuts must not lose them.
         self.acknowledged = found;
-        if dump(&*self.storage.view())? != dump(&*storage.view())? {
+        if dump(&*recovered.view())? != dump(&*storage.view())? {
             return Err(format!("the state after {found} entries differs from the expected state"));
         }
         Ok(())
@@ -216,7 +247,7 @@ impl History {
 
 fn apply(
     machine: &mut Machine,
-    storage: &MemoryStorage,
+    storage: &dyn Storage,
     index: u64,
     entry: &Entry,
 ) -> Result<(), String> {
@@ -238,16 +269,16 @@ pub(crate) fn dump(view: &(dyn View + Send + Sync)) -> Result<Dump, String> {
 /// Runs the images of one seed.
 fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String> {
     let mut history = History::new(seed)?;
-    let (mut log, mut machine) = recover(&history.disk, &history.storage, &history.options)?;
+    let mut opened = history.open()?;
     let mut left = images;
     while left > 0 {
         let after = history.random.up_to(OPERATIONS_MAX) as u64;
         history.disk.fail_at(history.disk.operations() + after, Fault::PowerOff);
-        history.write_until_cut(&mut log, &mut machine)?;
+        history.write_until_cut(&mut opened)?;
         // The power is also cut during recoveries, possibly several times in succession.
         loop {
             let cut = history.disk.power_cut(history.random.next_u64());
-            history.storage.lose_memory(history.random.next_u64());
+            history.state.lose_memory(history.random.next_u64());
             summary.lossy += u64::from(cut.sectors_lost > 0);
             summary.torn += u64::from(cut.sectors_lost > 0 && cut.sectors_kept > 0);
             summary.images += 1;
@@ -256,13 +287,13 @@ fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String>
                 let after = history.random.up_to(8) as u64;
                 history.disk.fail_at(history.disk.operations() + after, Fault::PowerOff);
             }
-            match recover(&history.disk, &history.storage, &history.options) {
-                Ok((opened, state)) => {
-                    history.check(&opened, &state)?;
-                    (log, machine) = (opened, state);
+            match history.open() {
+                Ok(recovered) => {
+                    history.check(&recovered)?;
+                    opened = recovered;
                     break;
                 }
-                Err(reason) if reason.contains("power") => summary.in_recovery += 1,
+                Err(reason) if is_power_loss(&reason) => summary.in_recovery += 1,
                 Err(reason) => return Err(reason),
             }
         }

@@ -16,7 +16,6 @@ use partition::{
 };
 use partition::{Command, Position, Reply, TimeToLiveChange};
 use server::store::RingView;
-use storage::Storage;
 use tokio::task::JoinSet;
 
 use crate::checkers::replicas::{Dump, check_equal, check_index};
@@ -109,6 +108,13 @@ fn failed(plan: &Plan, what: String) -> Outcome {
     Outcome { seed: plan.seed, violations, ..Outcome::default() }
 }
 
+/// Returns the outcome of a run that could not end, with everything that was found before.
+fn aborted(plan: &Plan, environment: &Environment, found: Vec<Violation>, what: String) -> Outcome {
+    let mut outcome = failed(plan, what);
+    outcome.violations.splice(0..0, found);
+    Outcome { log: environment.take_log(), simulated: environment.elapsed(), ..outcome }
+}
+
 /// The clients of a run and their shared state.
 struct ClientTasks {
     history: Arc<History>,
@@ -125,6 +131,9 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     }
     if plan.arcs > 1 {
         environment.coverage.hit("several arcs");
+    }
+    if plan.memtable_bytes.is_some() {
+        environment.coverage.hit("engine on disk");
     }
     if let Err(what) = begin_groups(&cluster).await {
         return failed(plan, format!("cannot form the Raft groups: {what}"));
@@ -157,7 +166,10 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     let records = crowd.history.take();
     let end = match collect(&cluster) {
         Ok(end) => end,
-        Err(what) => return failed(plan, format!("cannot read the final state: {what}")),
+        Err(what) => {
+            let what = format!("cannot read the final state: {what}");
+            return aborted(plan, &environment, violations, what);
+        }
     };
     let blamed = cluster.defects().into_iter();
     violations.extend(blamed.map(|what| Violation { checker: "recovery", what }));
@@ -347,8 +359,11 @@ fn leftovers(cluster: &Cluster) -> Vec<String> {
     let mut found = Vec::new();
     for machinery in cluster.nodes().filter_map(|node| cluster.machinery(node)) {
         for arc in machinery.arcs() {
-            let view = machinery.storage(arc).view();
             let place = format!("node {}, {arc}", machinery.node);
+            let Some(view) = cluster.view(machinery.node, arc) else {
+                found.push(format!("{place}: the node is not running"));
+                continue;
+            };
             let counts = [
                 ("prepared transactions", read_prepared(&*view).map(|found| found.len())),
                 ("unexecuted decisions", read_incomplete(&*view).map(|found| found.len())),
@@ -415,10 +430,11 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
     for (place, arc) in cluster.arcs().enumerate() {
         let mut of_arc = Vec::new();
         for node in cluster.nodes() {
-            let machinery = cluster.machinery(node).ok_or("no machine")?;
+            let not_running = || format!("node {node} is not running");
+            let view = cluster.view(node, arc).ok_or_else(not_running)?;
             let name =
                 if arcs == 1 { format!("node {node}") } else { format!("node {node}, {arc}") };
-            of_arc.push((name, dump(&*machinery.storage(arc).view())?));
+            of_arc.push((name, dump(&*view)?));
         }
         replicas.push(of_arc);
         // `check_equal` reports differences between replicas. The final state is read from the
@@ -428,9 +444,8 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
             replica.applied().get(place).copied()
         };
         let furthest = cluster.nodes().max_by_key(|node| (applied(node), usize::MAX - node));
-        let machinery = furthest.and_then(|node| cluster.machinery(node)).ok_or("no machine")?;
-        let view = machinery.storage(arc).view();
-        let position = ArcPosition { arc, arcs: machinery.arcs };
+        let view = furthest.and_then(|node| cluster.view(node, arc)).ok_or("no node is running")?;
+        let position = ArcPosition { arc, arcs: u32::try_from(arcs).unwrap_or(u32::MAX) };
         let machine = Machine::open_in(position, &*view).map_err(|e| e.to_string())?;
         catalogues.push(Arc::clone(machine.catalogue()));
         states.push(view);

@@ -9,7 +9,8 @@ use locks::Mutex;
 pub type Counts = BTreeMap<&'static str, u64>;
 
 /// The classes that must occur in every batch of runs with one node.
-pub const ONE_NODE: [&str; 20] = [
+pub const ONE_NODE: [&str; 21] = [
+    "engine on disk",
     "kill one",
     "power cut",
     "power cut in recovery",
@@ -32,7 +33,7 @@ pub const ONE_NODE: [&str; 20] = [
     "writes alike",
 ];
 /// The additional classes that must occur in every batch of runs with several nodes.
-pub const SEVERAL_NODES: [&str; 10] = [
+pub const SEVERAL_NODES: [&str; 11] = [
     "kill all",
     "power cut of all",
     "duplication",
@@ -40,6 +41,7 @@ pub const SEVERAL_NODES: [&str; 10] = [
     "wiped disk",
     "damaged disk",
     "damaged block",
+    "damaged file",
     "node rebuilt",
     "votes seen",
     "cut off from peers",

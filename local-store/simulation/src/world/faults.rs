@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use node::ring::ArcId;
 use partition::{
     Command, Reply, SplitPoint, read_incomplete, read_prepared, unacknowledged_changes,
 };
-use storage::Storage as _;
 use storage::disk::Fault as DiskFault;
 use tokio::task::JoinSet;
 
 use super::cluster::Cluster;
-use super::machinery::Machinery;
 use super::network::CLIENTS;
 use super::plan::{Fault, PlannedFault};
 use super::translation;
@@ -230,11 +229,11 @@ async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, las
             wait_for_writes(cluster, node).await;
         }
         cluster.keep_down(node);
-        if cluster.crash(node) {
-            cluster.environment.coverage.hit(fault.class());
-        }
         if matches!(fault, Fault::KillCoordinator { .. }) {
             note_leftovers(cluster);
+        }
+        if cluster.crash(node) {
+            cluster.environment.coverage.hit(fault.class());
         }
         if power && let Some(machinery) = cluster.machinery(node) {
             machinery.cut_power();
@@ -261,14 +260,14 @@ async fn wait_for_coordination(cluster: &Cluster, node: usize, steps: Duration) 
     }
 }
 
-/// Counts the leftovers of a crashed coordinator: locks without a decision, and decisions that were not
+/// Counts what a coordinator leaves behind that is about to crash: locks without a decision, and decisions that were not
 /// applied.
 fn note_leftovers(cluster: &Cluster) {
     let coverage = &cluster.environment.coverage;
     let (mut prepared, mut decided) = (BTreeSet::new(), BTreeSet::new());
     for machinery in cluster.nodes().filter_map(|node| cluster.machinery(node)) {
         for arc in machinery.arcs() {
-            let view = machinery.storage(arc).view();
+            let Some(view) = cluster.view(machinery.node, arc) else { continue };
             prepared.extend(read_prepared(&*view).into_iter().flatten().map(|(id, _)| id));
             decided.extend(read_incomplete(&*view).into_iter().flatten().map(|(id, _)| id));
         }
@@ -277,19 +276,22 @@ fn note_leftovers(cluster: &Cluster) {
     coverage.add("left over decided", prepared.intersection(&decided).count() as u64);
 }
 
+/// Returns whether a running node has undelivered index entries of an arc.
+fn has_undelivered(cluster: &Cluster, node: usize, arc: ArcId) -> bool {
+    let arcs = u32::try_from(cluster.arcs().count()).unwrap_or(u32::MAX);
+    let found = cluster.view(node, arc).map(|view| unacknowledged_changes(&*view, arcs));
+    matches!(found, Some(Ok(found)) if !found.is_empty())
+}
+
 /// Waits for a limited time until any arc has undelivered index entries. Returns false on a
 /// time-out.
 async fn wait_for_outbox(cluster: &Cluster) -> bool {
-    let has_any = |machinery: &Arc<Machinery>| {
-        let arcs = machinery.arcs;
-        let has = |arc| unacknowledged_changes(&*machinery.storage(arc).view(), arcs);
-        machinery.arcs().any(|arc| has(arc).is_ok_and(|found| !found.is_empty()))
-    };
+    let has_any = |node| cluster.arcs().any(|arc| has_undelivered(cluster, node, arc));
     if cluster.arcs().count() == 1 {
         return false;
     }
     for _ in 0..WRITE_WAIT_MAX {
-        if cluster.nodes().filter_map(|node| cluster.machinery(node)).any(has_any) {
+        if cluster.nodes().any(has_any) {
             return true;
         }
         tokio::time::sleep(COORDINATION_WAIT).await;
@@ -310,14 +312,8 @@ fn leads(cluster: &Cluster, node: usize) -> bool {
 /// whether the node does.
 async fn wait_for_sender(cluster: &Cluster, node: usize) -> bool {
     let sends = || {
-        let (Some(replica), Some(machinery)) = (cluster.replica(node), cluster.machinery(node))
-        else {
-            return false;
-        };
-        machinery.arcs().any(|arc| {
-            let waiting = unacknowledged_changes(&*machinery.storage(arc).view(), machinery.arcs);
-            replica.leads(arc) && waiting.is_ok_and(|found| !found.is_empty())
-        })
+        let leads = |arc| cluster.replica(node).is_some_and(|replica| replica.leads(arc));
+        cluster.arcs().any(|arc| leads(arc) && has_undelivered(cluster, node, arc))
     };
     for _ in 0..COORDINATION_WAIT_MAX {
         if sends() {

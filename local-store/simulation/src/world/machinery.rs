@@ -6,13 +6,13 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use locks::Mutex;
-use node::MemoryLocation;
 use node::ring::ArcId;
-use storage::MemoryStorage;
 use storage::disk::{Disk as _, SimulatedDisk, SplitMix64};
 use storage::log;
 
 use super::environment::{Dice, Environment, NodeClock};
+use super::plan::Plan;
+use super::state::State;
 
 /// The maximum number of bytes that are damaged together.
 const ROTTEN_MAX: usize = 8;
@@ -25,20 +25,21 @@ const SEGMENT_BYTES: u64 = 64 * 1024;
 /// A callback for a node that cannot continue. It receives the reason and ends the process.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The storage media of a node. Clones share the same media.
-#[derive(Clone, Debug)]
+/// The storage media of a node.
+#[derive(Debug)]
 struct Medium {
     disk: SimulatedDisk,
-    /// The location of the state of each arc.
-    locations: Vec<MemoryLocation>,
+    /// The state of each arc.
+    states: Vec<State>,
+    /// Whether a state was ever damaged.
+    was_damaged: bool,
 }
 
 impl Medium {
-    fn new(arcs: u32) -> Self {
-        Self {
-            disk: SimulatedDisk::default(),
-            locations: (0..arcs).map(|_| MemoryLocation::default()).collect(),
-        }
+    fn new(arcs: u32, memtable_bytes: Option<u64>) -> Self {
+        let disk = SimulatedDisk::default();
+        let states = (0..arcs).map(|arc| State::new(&disk, ArcId(arc), memtable_bytes)).collect();
+        Self { disk, states, was_damaged: false }
     }
 }
 
@@ -49,6 +50,7 @@ pub struct Machinery {
     pub node: usize,
     /// The number of arcs. The node has a replica of each arc.
     pub arcs: u32,
+    memtable_bytes: Option<u64>,
     medium: Mutex<Medium>,
     /// The node's clock.
     pub clock: Arc<NodeClock>,
@@ -61,23 +63,19 @@ pub struct Machinery {
 }
 
 impl Machinery {
-    /// Creates an empty machine.
+    /// Creates an empty machine for a node of the plan.
     #[must_use]
-    pub fn new(
-        environment: &Arc<Environment>,
-        node: usize,
-        arcs: u32,
-        log_spares: usize,
-    ) -> Arc<Self> {
+    pub fn new(environment: &Arc<Environment>, node: usize, plan: &Plan) -> Arc<Self> {
         Arc::new(Self {
             node,
-            arcs,
-            medium: Mutex::new(Medium::new(arcs)),
+            arcs: plan.arcs,
+            memtable_bytes: plan.memtable_bytes,
+            medium: Mutex::new(Medium::new(plan.arcs, plan.memtable_bytes)),
             clock: NodeClock::new(environment),
             log_options: log::Options {
                 segment_bytes: SEGMENT_BYTES,
                 first_segment_bytes: SEGMENT_BYTES / 8,
-                spares_max: log_spares,
+                spares_max: plan.log_spares,
                 ..log::Options::default()
             },
             environment: Arc::clone(environment),
@@ -96,18 +94,11 @@ impl Machinery {
         self.medium().disk.clone()
     }
 
-    /// Returns the location of an arc's state. When the node's process ends, the state loses
-    /// batches that were not persisted.
+    /// Returns the state of an arc, or `None` if there is no such arc. When the node's process ends,
+    /// the state loses batches that were not persisted.
     #[must_use]
-    pub fn home(&self, arc: ArcId) -> MemoryLocation {
-        let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
-        self.medium().locations.get(place).cloned().unwrap_or_default()
-    }
-
-    /// Returns the state of an arc.
-    #[must_use]
-    pub fn storage(&self, arc: ArcId) -> MemoryStorage {
-        self.home(arc).storage()
+    pub fn state(&self, arc: ArcId) -> Option<State> {
+        self.medium().states.get(usize::try_from(arc.0).ok()?).cloned()
     }
 
     /// Returns the arcs. The node has a replica of each arc.
@@ -115,9 +106,15 @@ impl Machinery {
         (0..self.arcs).map(ArcId)
     }
 
+    /// Returns whether the states are those of the production engine.
+    #[must_use]
+    pub fn has_engine(&self) -> bool {
+        self.memtable_bytes.is_some()
+    }
+
     /// Replaces the media with empty media. The node must not be running.
     pub fn replace_medium(&self) {
-        *self.medium() = Medium::new(self.arcs);
+        *self.medium() = Medium::new(self.arcs, self.memtable_bytes);
     }
 
     /// Damages some bytes of a log segment. Returns false if there is no segment to damage. Never
@@ -150,18 +147,26 @@ impl Machinery {
 
     /// Damages a block of an arc's state. Returns false if the state has no block.
     pub fn damage_state(&self, place: usize) -> bool {
-        let arcs: Vec<ArcId> = self.arcs().collect();
-        let Some(arc) = arcs.get(place % arcs.len().max(1)) else { return false };
-        let is_rotten = self.storage(*arc).damage_keys(self.dice.roll(SplitMix64::next_u64));
+        let mut medium = self.medium();
+        let arc = place % medium.states.len().max(1);
+        let Some(state) = medium.states.get_mut(arc) else { return false };
+        let is_rotten = self.dice.roll(|random| state.damage(random));
+        medium.was_damaged |= is_rotten;
         if is_rotten {
-            self.environment.note(&format!("node {}: damaged a block of {arc}", self.node));
+            self.environment.note(&format!("node {}: damaged a block of arc-{arc}", self.node));
         }
         is_rotten
     }
 
+    /// Returns whether a block of some state was ever damaged. An earlier state of an arc can still
+    /// be read after a snapshot has replaced it.
+    pub fn was_state_damaged(&self) -> bool {
+        self.medium().was_damaged
+    }
+
     /// Returns whether a block of some state is damaged.
     pub fn is_state_damaged(&self) -> bool {
-        self.arcs().any(|arc| self.storage(arc).is_damaged())
+        self.medium().states.iter().any(State::is_damaged)
     }
 
     /// Returns the duration of the next sync.
@@ -181,10 +186,8 @@ impl Machinery {
     /// Simulates the loss of the process's memory: the state may lose batches that were not
     /// persisted.
     pub fn lose_memory(&self) {
-        let forgotten: usize = self
-            .arcs()
-            .map(|arc| self.storage(arc).lose_memory(self.dice.roll(SplitMix64::next_u64)))
-            .sum();
+        let lose = |state: &State| state.lose_memory(self.dice.roll(SplitMix64::next_u64));
+        let forgotten: usize = self.medium().states.iter().map(lose).sum();
         self.environment.coverage.add("lost batches", forgotten as u64);
         if forgotten > 0 {
             self.environment.note(&format!("node {}: lost {forgotten} batches", self.node));

@@ -11,5 +11,6 @@ pub mod panics;
 pub mod plan;
 pub mod replica;
 pub mod single;
+pub mod state;
 pub mod ticks;
 pub mod translation;

@@ -195,6 +195,9 @@ pub struct Plan {
     pub seconds: u64,
     /// The maximum number of files that a log keeps for reuse.
     pub log_spares: usize,
+    /// The size in bytes of the tables in memory of the production engine; `None` for states in
+    /// memory.
+    pub memtable_bytes: Option<u64>,
     /// The maximum time between two requests of a client, in milliseconds.
     pub pause_ms: u64,
     /// The number of clients of each kind.
@@ -241,6 +244,9 @@ const ELECTION_MS: u64 = 2_000;
 const QUIET_MS: u64 = 1_000;
 /// The average interval of faults in milliseconds.
 const FAULT_EVERY_MS: u64 = 1_700;
+/// The sizes of the production engine's tables in memory. With the smallest size a state is flushed
+/// and merged often, with the largest only when it is persisted.
+const MEMTABLE_BYTES: [u64; 3] = [16 * 1024, 128 * 1024, 1024 * 1024];
 /// The maximum number of minutes by which store time advances in one run. It is less than a day,
 /// because stream records are trimmed after a day, and the checkers need all of them.
 const ADVANCE_MINUTES_MAX: u64 = 20 * 60;
@@ -278,7 +284,18 @@ impl Plan {
         let log_spares = random.up_to(2);
         let pause_ms = 20 + random.next_u64() % 100;
         let clients = Clients::default();
-        Self { seed, nodes, arcs, seconds, log_spares, pause_ms, clients, mutation: None, faults }
+        Self {
+            seed,
+            nodes,
+            arcs,
+            seconds,
+            log_spares,
+            memtable_bytes: draw_engine(seed),
+            pause_ms,
+            clients,
+            mutation: None,
+            faults,
+        }
     }
 }
 
@@ -287,6 +304,13 @@ impl Plan {
 fn draw_arcs(seed: u64, nodes: usize) -> u32 {
     let several = nodes > 1 && SplitMix64::new(seed ^ 0x6172_6373).next_u64().is_multiple_of(2);
     if several { ARCS } else { 1 }
+}
+
+/// Chooses the engine: the production engine for half of the seeds. The choice has its own random
+/// numbers.
+fn draw_engine(seed: u64) -> Option<u64> {
+    let drawn = SplitMix64::new(seed ^ 0x656e_6769).up_to(2 * MEMTABLE_BYTES.len() - 1);
+    MEMTABLE_BYTES.get(drawn).copied()
 }
 
 /// Chooses the time in milliseconds at which the second index is created: in the first two thirds
@@ -389,5 +413,14 @@ mod tests {
         }
         assert_eq!(classes.len(), 23, "{classes:?}");
         assert_ne!(Plan::of(1, 3, 30).faults, Plan::of(2, 3, 30).faults);
+    }
+
+    #[test]
+    fn a_third_of_the_seeds_at_least_have_the_production_engine() {
+        let engines: Vec<_> = (0..300).map(|seed| Plan::of(seed, 3, 30).memtable_bytes).collect();
+        assert!(engines.iter().flatten().count() >= 100);
+        for bytes in MEMTABLE_BYTES.map(Some) {
+            assert!(engines.contains(&bytes), "{bytes:?}");
+        }
     }
 }

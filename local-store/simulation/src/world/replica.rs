@@ -26,6 +26,9 @@ pub trait Replica: Send + Sync {
     /// Returns a state. If `strong` is true, it contains every write that was acknowledged before the call.
     fn read(&self, strong: bool) -> BoxFuture<'static, Result<Snapshot, Failure>>;
 
+    /// Returns the state of an arc, or `None` if the node has no such arc.
+    fn view(&self, arc: ArcId) -> Option<Box<dyn View + Send + Sync>>;
+
     /// Returns items by key, in one snapshot of all transactions.
     fn get_together(
         &self,
@@ -64,9 +67,9 @@ pub trait Replica: Send + Sync {
         Vec::new()
     }
 
-    /// Returns whether a read has found damage in the node's state.
-    fn is_damaged(&self) -> bool {
-        false
+    /// Returns the damage that a read has found in the node's state.
+    fn damage(&self) -> Option<String> {
+        None
     }
 
     /// Reads the entire state, so that damage is found even if no other read finds it.

@@ -9,15 +9,16 @@ use futures::future::BoxFuture;
 use locks::Mutex;
 use model::{EpochMillis, Item};
 use node::ring::ArcId;
-use partition::{Catalogue, Command, Entry, Machine, Reply, decode_entry, encode_entry};
+use partition::{Catalogue, Command, Entry, Machine, Reply, View, decode_entry, encode_entry};
+use storage::Storage;
 use storage::disk::SimulatedDisk;
 use storage::log::{self, Log};
-use storage::{MemoryStorage, Storage};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::machinery::{Machinery, OnFatal};
 use super::replica::{Replica, Snapshot};
+use super::state::Alive;
 use super::translation;
 use crate::request::Failure;
 
@@ -33,10 +34,10 @@ type Proposal = (Vec<Command>, Answered);
 
 /// The state that readers see.
 struct Shared {
-    storage: MemoryStorage,
+    storage: Arc<dyn Storage>,
     catalogue: Mutex<Arc<Catalogue>>,
     applied: AtomicU64,
-    alive: AtomicBool,
+    alive: Alive,
 }
 
 impl Shared {
@@ -59,7 +60,7 @@ pub struct SingleNode {
 /// The disk fails, or its content cannot be the result of the writes.
 pub fn recover(
     disk: &SimulatedDisk,
-    storage: &MemoryStorage,
+    storage: &dyn Storage,
     options: &log::Options,
 ) -> Result<(Log, Machine), String> {
     let log = Log::open(Arc::new(disk.clone()), options.clone()).map_err(|e| e.to_string())?;
@@ -97,13 +98,15 @@ impl SingleNode {
     /// # Errors
     /// The errors of [`recover`].
     pub fn start(machinery: &Arc<Machinery>, on_fatal: OnFatal) -> Result<Arc<Self>, String> {
-        let (log, machine) =
-            recover(&machinery.disk(), &machinery.storage(ArcId::FIRST), &machinery.log_options)?;
+        let alive: Alive = Arc::new(AtomicBool::new(true));
+        let state = machinery.state(ArcId::FIRST).ok_or("the machine has no arc")?;
+        let storage = state.open(&alive).map_err(|error| error.to_string())?;
+        let (log, machine) = recover(&machinery.disk(), &*storage, &machinery.log_options)?;
         let shared = Arc::new(Shared {
-            storage: machinery.storage(ArcId::FIRST),
+            storage,
             catalogue: Mutex::new(Arc::clone(machine.catalogue())),
             applied: AtomicU64::new(machine.applied_index()),
-            alive: AtomicBool::new(true),
+            alive,
         });
         let (proposals, waiting) = mpsc::channel(WAITING_MAX);
         let mut committer = Committer {
@@ -158,11 +161,11 @@ impl Committer {
         tokio::time::sleep(self.machinery.sync_time()).await;
         self.log.sync().map_err(|e| e.to_string())?;
         tokio::time::sleep(Duration::from_micros(20)).await;
-        let view = self.machinery.storage(ArcId::FIRST).view();
+        let view = self.shared.storage.view();
         let (batch, replies) =
             self.machine.apply(&*view, index, &entry).map_err(|e| e.to_string())?;
         drop(view);
-        self.machinery.storage(ArcId::FIRST).apply(&batch).map_err(|e| e.to_string())?;
+        self.shared.storage.apply(&batch).map_err(|e| e.to_string())?;
         *self.shared.catalogue() = Arc::clone(self.machine.catalogue());
         self.shared.applied.store(index, Ordering::SeqCst);
         let mut replies = replies.into_iter();
@@ -170,7 +173,7 @@ impl Committer {
             let _ = waiter.send(Ok(replies.by_ref().take(count).collect()));
         }
         if index - self.persisted >= PERSIST_ENTRIES {
-            self.machinery.storage(ArcId::FIRST).persist().map_err(|e| e.to_string())?;
+            self.shared.storage.persist().map_err(|e| e.to_string())?;
             self.persisted = index;
             match self.log.truncate_prefix(index) {
                 Err(error) if error.is_fatal() => return Err(error.to_string()),
@@ -203,6 +206,10 @@ impl Replica for SingleNode {
             let catalogue = Arc::clone(&shared.catalogue());
             Ok(Snapshot { catalogue, view: shared.storage.view() })
         })
+    }
+
+    fn view(&self, _: ArcId) -> Option<Box<dyn View + Send + Sync>> {
+        Some(self.shared.storage.view())
     }
 
     fn get_together(

@@ -64,6 +64,12 @@ pub fn key(name: &str) -> PrimaryKey {
     PrimaryKey { partition: KeyValue::S(name.to_owned()), sort: None }
 }
 
+/// Returns whether an operation failed because the power is off.
+#[must_use]
+pub fn is_power_loss(reason: &str) -> bool {
+    ["the power is off", "the power went off"].iter().any(|text| reason.contains(text))
+}
+
 /// Handles a request on a node.
 ///
 /// # Errors
@@ -73,8 +79,10 @@ pub async fn serve(replica: &dyn Replica, request: Request) -> Result<Answer, Fa
         matches!(request, Request::Get { .. } | Request::Shards | Request::Records { .. });
     match serve_inner(replica, request).await {
         // As in the API, an error from a damaged node is not a defect: another node executes the
-        // read, or the client retries.
-        Err(Failure::Defect(what)) if is_read && replica.is_damaged() => {
+        // read, or the client retries. A node without power would not answer at all.
+        Err(Failure::Defect(what))
+            if is_read && (replica.damage().is_some() || is_power_loss(&what)) =>
+        {
             Err(Failure::Refused(what))
         }
         served => served,

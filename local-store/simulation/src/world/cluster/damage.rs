@@ -1,4 +1,4 @@
-//! The handling of a node whose state is damaged while it runs. When the other nodes can continue
+//! The handling of a node whose state is damaged, or whose power is cut, while it runs. When the other nodes can continue
 //! without this node, it restarts with an empty disk. `server::store` does the same in production.
 
 use std::time::Duration;
@@ -21,10 +21,20 @@ pub async fn run(cluster: Cluster) {
         checks = if cluster.nodes().any(|node| is_rotten(&cluster, node)) { checks + 1 } else { 0 };
         for node in cluster.nodes() {
             let Some(replica) = cluster.replica(node) else { continue };
+            if cluster.machinery(node).is_some_and(|machinery| !machinery.disk().is_reachable()) {
+                drop(replica);
+                end_without_power(&cluster, node).await;
+                continue;
+            }
             if checks % CHECKS_TO_VERIFY == CHECKS_TO_VERIFY - 1 && is_rotten(&cluster, node) {
                 replica.verify();
             }
-            if replica.is_damaged() && is_spare(&cluster, node) {
+            if let Some(reason) = replica.damage()
+                && is_spare(&cluster, node)
+            {
+                if !cluster.machinery(node).is_some_and(|machinery| machinery.was_state_damaged()) {
+                    cluster.blame(format!("node {node} is damaged without a cause: {reason}"));
+                }
                 drop(replica);
                 set_aside(&cluster, node).await;
             }
@@ -47,10 +57,19 @@ fn is_spare(cluster: &Cluster, node: usize) -> bool {
     check_redundancy(&own, &statuses, u32::try_from(arcs).unwrap_or(u32::MAX)).is_ok()
 }
 
+/// Ends a process whose machine has lost its power while it ran, and starts it again.
+async fn end_without_power(cluster: &Cluster, node: usize) {
+    cluster.crash(node);
+    // The start fails, cuts the power of the disk, and tries again.
+    cluster.start(node).await;
+}
+
 async fn set_aside(cluster: &Cluster, node: usize) {
     cluster.keep_down(node);
     if cluster.crash(node) {
-        cluster.environment.coverage.hit("damaged block");
+        let in_file = cluster.machinery(node).is_some_and(|machinery| machinery.has_engine());
+        let class = if in_file { "damaged file" } else { "damaged block" };
+        cluster.environment.coverage.hit(class);
         cluster.wipe(node, "a block of its state is damaged");
     }
     cluster.release(node).await;

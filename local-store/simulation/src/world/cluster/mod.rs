@@ -10,6 +10,7 @@ use std::time::Duration;
 use locks::Mutex;
 use node::node_id;
 use node::ring::ArcId;
+use partition::View;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -21,6 +22,7 @@ use super::plan::Plan;
 use super::replica::Replica;
 use super::single::SingleNode;
 use super::ticks;
+use super::translation::is_power_loss;
 
 /// The time for which a process that ended without being killed stays down.
 const RESTART_AFTER: Duration = Duration::from_millis(300);
@@ -82,7 +84,7 @@ impl Cluster {
     #[must_use]
     pub fn new(environment: &Arc<Environment>, plan: &Plan) -> Self {
         let machine = |node| Slot {
-            machinery: Machinery::new(environment, node, plan.arcs, plan.log_spares),
+            machinery: Machinery::new(environment, node, plan),
             process: Mutex::default(),
             starting: tokio::sync::Mutex::default(),
         };
@@ -189,6 +191,12 @@ impl Cluster {
         self.slot(node).map(|slot| &slot.machinery)
     }
 
+    /// Returns the state of an arc of a node, or `None` if the node is not running.
+    #[must_use]
+    pub fn view(&self, node: usize, arc: ArcId) -> Option<Box<dyn View + Send + Sync>> {
+        self.replica(node)?.view(arc)
+    }
+
     /// Returns the running process of a node.
     #[must_use]
     pub fn replica(&self, node: usize) -> Option<Arc<dyn Replica>> {
@@ -291,7 +299,7 @@ impl Cluster {
             if self.is_damaged(node) && reason.contains("corrupt") {
                 self.environment.coverage.hit("damaged disk");
                 self.wipe(node, "it is damaged");
-            } else if reason.contains("power") {
+            } else if is_power_loss(&reason) {
                 self.environment.coverage.hit("power cut in recovery");
                 slot.machinery.lose_memory();
                 slot.machinery.cut_power();

@@ -18,8 +18,8 @@ use node::status::{Role, Status};
 use node::transport::{CallError, Envelope, Request, Response, Transport};
 use node::worker::{Job, Worker};
 use node::{
-    Ballot, FailureHandler, Node, NodeLog, Parts, Settings, StagedStorage, StateLocation, WeakNode,
-    slot_of,
+    Ballot, FailureHandler, MemoryLocation, Node, NodeLog, Parts, Settings, StagedStorage,
+    StateLocation, WeakNode, slot_of,
 };
 use partition::{Batch, Command, ReadError, Reply, Value, View, Visit};
 use server::store::{Assembly, Store, Unavailable};
@@ -34,6 +34,7 @@ use crate::request::{Failure, TABLE};
 use crate::world::machinery::{Machinery, OnFatal};
 use crate::world::network::Network;
 use crate::world::replica::{Replica, Snapshot};
+use crate::world::state::{Alive, CountedLocation, State};
 use crate::world::translation;
 
 /// The number of entries after which a state is persisted and the log is truncated. The number is small, so
@@ -49,9 +50,6 @@ const SNAPSHOT_PART: Duration = Duration::from_secs(2);
 
 /// The time without a new entry after which a node purges its log. It is short, because clients rarely pause.
 const QUIET: Duration = Duration::from_millis(400);
-
-/// Whether a process is alive. Every object that could outlive its process checks this.
-type Alive = Arc<AtomicBool>;
 
 /// The running nodes, which messages can reach.
 #[derive(Clone, Default)]
@@ -96,7 +94,7 @@ impl Worker for SimulatedWorker {
     }
 }
 
-/// A state that rejects changes by a dead process.
+/// A state in memory that rejects changes by a dead process.
 struct GuardedStorage {
     storage: Arc<dyn Storage>,
     alive: Alive,
@@ -160,10 +158,9 @@ impl Storage for GuardedStorage {
     }
 }
 
-/// The location of a state. It rejects changes by a dead process.
+/// The location of a state in memory. It rejects changes by a dead process.
 struct GuardedLocation {
-    arc: ArcId,
-    machinery: Arc<Machinery>,
+    location: MemoryLocation,
     alive: Alive,
     damage: Damage,
 }
@@ -177,20 +174,37 @@ impl GuardedLocation {
 
 impl StateLocation for GuardedLocation {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
-        Ok(self.guard(self.machinery.home(self.arc).open()?))
+        Ok(self.guard(self.location.open()?))
     }
 
     fn begin(&self) -> Result<StagedStorage, Error> {
-        let staged = self.machinery.home(self.arc).begin()?;
+        let staged = self.location.begin()?;
         Ok(StagedStorage { storage: self.guard(staged.storage), ..staged })
     }
 
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
         // Fails if the process is dead, so that a dead process adopts no snapshot.
         staged.storage.persist()?;
-        self.machinery.environment.coverage.hit("snapshot installed");
-        self.machinery.home(self.arc).adopt(staged)
+        self.location.adopt(staged)
     }
+}
+
+/// Returns the location of an arc's state for one process.
+fn location(
+    machinery: &Machinery,
+    arc: ArcId,
+    alive: &Alive,
+    damage: &Damage,
+) -> Result<Arc<CountedLocation>, Error> {
+    let (alive_too, damage) = (Arc::clone(alive), damage.clone());
+    let location: Arc<dyn StateLocation> = match machinery.state(arc) {
+        Some(State::Engine(state)) => Arc::new(state.location(alive, damage)?),
+        Some(State::Memory(location)) => {
+            Arc::new(GuardedLocation { location, alive: alive_too, damage })
+        }
+        None => Arc::new(MemoryLocation::default()),
+    };
+    Ok(CountedLocation::new(location, &machinery.environment))
 }
 
 /// A transport over the simulated network.
@@ -317,16 +331,11 @@ impl ReplicatedNode {
         let source = Arc::clone(&machinery.clock);
         let clock = Arc::new(Clock::with_source(EpochMillis(0), Box::new(move || source.now())));
         let seed = machinery.environment.seed ^ (id << 32) ^ (epoch << 40);
-        let parts = machinery.arcs().map(|arc| Parts {
+        let parts = |(arc, state_location): (ArcId, Arc<CountedLocation>)| Parts {
             id,
             arc,
             log: log.clone(),
-            state_location: Arc::new(GuardedLocation {
-                arc,
-                machinery: Arc::clone(machinery),
-                alive: Arc::clone(&alive),
-                damage: damage.clone(),
-            }),
+            state_location,
             worker: Arc::clone(&state_worker) as Arc<dyn Worker>,
             transport: Arc::new(SimulatedTransport {
                 network: Arc::clone(&cluster.network),
@@ -339,8 +348,14 @@ impl ReplicatedNode {
             seed: seed ^ (u64::from(arc.0) << 56),
             damage: damage.clone(),
             on_fatal: Arc::clone(&on_fatal),
-        });
-        let replicas = Node::start_all(parts.collect()).await.map_err(|error| error.to_string())?;
+        };
+        let mut locations = Vec::new();
+        for arc in machinery.arcs() {
+            let location = location(machinery, arc, &alive, &damage);
+            locations.push((arc, location.map_err(|error| error.to_string())?));
+        }
+        let parts = locations.into_iter().map(parts).collect();
+        let replicas = Node::start_all(parts).await.map_err(|error| error.to_string())?;
         for replica in &replicas {
             cluster.directory.nodes().insert((id, replica.arc()), replica.downgrade());
         }
@@ -388,6 +403,10 @@ impl Replica for ReplicatedNode {
             let store = if strong { store.up_to_date().await.map_err(failure)? } else { store };
             Ok(Snapshot { catalogue: store.catalogue(), view: store.view() })
         })
+    }
+
+    fn view(&self, arc: ArcId) -> Option<Box<dyn View + Send + Sync>> {
+        Some(self.replica(arc)?.view())
     }
 
     fn get_together(
@@ -456,15 +475,20 @@ impl Replica for ReplicatedNode {
         self.replicas.iter().map(Node::status).collect()
     }
 
-    fn is_damaged(&self) -> bool {
-        self.damage.reason().is_some()
+    fn damage(&self) -> Option<String> {
+        self.damage.reason().map(ToString::to_string)
     }
 
     fn verify(&self) {
         for replica in &self.replicas {
-            // The result is not needed, because the view itself reports damage.
+            // The results are not needed, because the state itself reports damage.
             let _ =
                 replica.view().scan(&[0], &[u8::MAX], false, &mut |_, _| ControlFlow::Continue(()));
+            let (storage, mut after) = (replica.storage(), None);
+            let mut pace = |_| ControlFlow::Continue(());
+            while let Ok(Some(verified)) = storage.verify_next(after, &mut pace) {
+                after = Some(verified);
+            }
         }
     }
 
