@@ -174,13 +174,15 @@ def main():
             checked_out(given.clones / repository, commit, root, folder)
             found = run(given.weir.resolve(), given.build, folder, template, parameters, more)
             runtime = runtimes(text_of(folder / template))
-            if os.environ.get("SHOW_LOG"):
-                print(text_of(folder / "weir-up.log"), file=sys.stderr)
+            log = folder / "weir-up.log"
+            # There is no log if `sam build` failed.
+            if os.environ.get("SHOW_LOG") and log.exists():
+                print(text_of(log), file=sys.stderr)
         address = f"https://github.com/{repository}/blob/{commit}/{path}"
         for function, (is_seen, outcome) in sorted(found.items()):
             of = runtime.get(function) or runtime.get("Function") or " ".join(sorted(set(runtime.values())))
-            # A path of this machine means nothing to readers of the table.
-            named = re.sub(r"/(?:[^\s/'\",]+/)+", "", outcome.replace(f"{folder}/", ""))
+            # A path of this machine means nothing to readers of the table; an address does.
+            named = re.sub(r"(?<![\w:/.-])/(?:[^\s/'\",]+/)+", "", outcome.replace(f"{folder}/", ""))
             short = " ".join(named.split())[:OUTCOME_CHARACTERS_MAX]
             lines.append("\t".join((address, function, of, "yes" if is_seen else "no", short)))
             print(lines[-1], flush=True)

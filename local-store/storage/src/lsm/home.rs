@@ -181,7 +181,10 @@ impl DamageRecord {
     pub(super) fn note(&self, reason: &str) {
         let write = || {
             let file = match self.folder.create(&self.name) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+                // The first attempt may have created the file, and then failed to sync the folder.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return self.folder.sync();
+                }
                 created => created?,
             };
             file.append(reason.as_bytes())?;
