@@ -164,7 +164,7 @@ fn stream_page(console: &Console) -> String {
     assert!(verdict("Misspelt")["detail"].as_str().unwrap().contains("eventName"));
     assert_eq!(verdict("Off")["outcome"], "not delivered");
     let page = console.page("/stream");
-    assert!(page.contains("Redrive") && page.contains("pattern 0 does not match"), "{page}");
+    assert!(page.contains("Redrive") && page.contains("pattern 1 of 1 does not match"), "{page}");
     let key = encoded(r#"{"id":"good"}"#);
     let found = console.twin(&format!("/stream?table=pets&key={key}"));
     assert_eq!(found["records"].as_array().unwrap().len(), 1, "{found}");

@@ -19,7 +19,7 @@ use crate::endpoint;
 use crate::failure::{Context, Failure, Result, fatal};
 use crate::sdk_error::is_not_found;
 use crate::stream_page::{PageFailure, read_page};
-use mapping::Record;
+use mapping::{Record, SequenceNumber};
 
 /// Maximum number of pages of a listing, 100 entries each.
 const PAGES_MAX: usize = 100;
@@ -272,6 +272,21 @@ pub async fn describe(client: Client, arn: &str) -> Result<Stream> {
 }
 
 impl Stream {
+    /// Returns the stream with this ARN without a description: its shards and its view are unknown.
+    #[must_use]
+    pub fn of_arn(client: Client, arn: &str) -> Self {
+        let table = arn.split_once(":table/").and_then(|(_, rest)| rest.split('/').next());
+        Self {
+            client,
+            arn: arn.to_owned(),
+            table: table.unwrap_or_default().to_owned(),
+            view: String::new(),
+            enabled: true,
+            made_at: None,
+            shards: Vec::new(),
+        }
+    }
+
     /// Returns the next page of a shard, with the records in the form in which a function receives them;
     /// `None` at the end of the shard. A page may be empty although the next pages have records.
     pub async fn next_page(
@@ -340,16 +355,19 @@ impl Stream {
         Ok((page.records, page.next_iterator))
     }
 
-    /// Finds a record by its sequence number, and returns it with its shard.
+    /// Finds a record by its sequence number, and returns it with its shard. Reads only the shards
+    /// whose range of sequence numbers includes the record.
     pub async fn find(&self, sequence: &str) -> Option<(String, Record)> {
-        let shards = self.shards.iter().filter_map(|shard| shard.shard_id.as_deref());
+        let wanted = SequenceNumber::parse(sequence).ok()?;
+        let shards = self.shards.iter().filter(|shard| may_have(shard, &wanted));
+        let shards = shards.filter_map(|shard| shard.shard_id.as_deref());
         let reads: Vec<_> = shards.map(|shard| self.find_in(shard, sequence)).collect();
         let found = stream::iter(reads).buffer_unordered(FOUND_AT_ONCE);
         pin!(found.filter_map(ready)).next().await
     }
 
     /// Finds a record in a shard.
-    async fn find_in(&self, shard: &str, sequence: &str) -> Option<(String, Record)> {
+    pub async fn find_in(&self, shard: &str, sequence: &str) -> Option<(String, Record)> {
         // A shard without the record rejects its sequence number, or begins with a later record.
         let mut place = Place::new(Start::At(sequence.to_owned())).with_limit(1);
         for _ in 0..FIND_PAGES_MAX {
@@ -359,5 +377,40 @@ impl Stream {
             return (first.sequence.as_str() == sequence).then(|| (shard.to_owned(), first));
         }
         None
+    }
+}
+
+/// Returns whether the range of a shard's sequence numbers includes a record. An open shard has no
+/// last number.
+fn may_have(shard: &Shard, wanted: &SequenceNumber) -> bool {
+    let Some(range) = &shard.sequence_number_range else { return true };
+    let parse = |text: &Option<String>| SequenceNumber::parse(text.as_deref()?).ok();
+    parse(&range.starting_sequence_number).is_none_or(|first| first <= *wanted)
+        && parse(&range.ending_sequence_number).is_none_or(|last| *wanted <= last)
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodbstreams::types::SequenceNumberRange;
+
+    use super::*;
+
+    #[test]
+    fn only_shards_that_may_have_a_record_are_read() {
+        for (first, last, expected) in [
+            (None, None, true),
+            (Some("99"), None, true),
+            (Some("100"), Some("100"), true),
+            (Some("101"), None, false),
+            (Some("9"), Some("99"), false),
+        ] {
+            let range = SequenceNumberRange::builder();
+            let range = range.set_starting_sequence_number(first.map(str::to_owned));
+            let range = range.set_ending_sequence_number(last.map(str::to_owned)).build();
+            let shard = Shard::builder().sequence_number_range(range).build();
+            let wanted = SequenceNumber::parse("100").unwrap();
+            assert_eq!(may_have(&shard, &wanted), expected, "{first:?} {last:?}");
+        }
+        assert!(may_have(&Shard::builder().build(), &SequenceNumber::parse("1").unwrap()));
     }
 }

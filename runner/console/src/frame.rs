@@ -58,6 +58,19 @@ impl Live {
     }
 }
 
+/// Returns the parts of the footer, joined by " · ".
+fn footer(endpoint: &str, writes: Writes<'_>) -> Markup {
+    let store = html! { "Store " code { (endpoint) } };
+    let read_only = matches!(writes, Writes::Refused).then(|| html! { "read-only" });
+    let parts = std::iter::once(store).chain(read_only);
+    html! {
+        @for (at, part) in parts.enumerate() {
+            @if at > 0 { " · " }
+            (part)
+        }
+    }
+}
+
 /// Returns the complete HTML document.
 pub(crate) fn frame(context: &Context, page: Framed<'_>) -> Markup {
     let Framed { address, title, main, live, notice, clock } = page;
@@ -93,12 +106,29 @@ pub(crate) fn frame(context: &Context, page: Framed<'_>) -> Markup {
                 }
                 footer {
                     p {
-                        "Store " code { (context.endpoint()) }
-                        @if matches!(context.writes(), Writes::Refused) { " · read-only" }
+                        (footer(context.endpoint(), context.writes()))
+                        // The script adds the last part.
                         span id="connection" role="status" {}
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::Token;
+
+    #[test]
+    fn the_parts_of_the_footer_are_joined_by_dots() {
+        let token = Token::random().unwrap();
+        for (writes, expected) in [
+            (Writes::Allowed(&token), "Store <code>http://s</code>"),
+            (Writes::Refused, "Store <code>http://s</code> · read-only"),
+        ] {
+            assert_eq!(footer("http://s", writes).into_string(), expected);
         }
     }
 }

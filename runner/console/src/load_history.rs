@@ -61,11 +61,7 @@ impl Sample {
     pub(crate) fn of(at: i64, partitions: &[Partition]) -> Self {
         let (mut reads, mut writes) = (vec![0.0; BANDS], vec![0.0; BANDS]);
         for partition in partitions {
-            let (Ok(first), Ok(last)) =
-                (partition.first_token.parse::<u64>(), partition.last_token.parse::<u64>())
-            else {
-                continue;
-            };
+            let Some((first, last)) = partition.tokens() else { continue };
             for (band, (read, write)) in reads.iter_mut().zip(&mut writes).enumerate() {
                 let share = share(first, last, band);
                 *read += partition.read_units_per_second * share;
@@ -76,11 +72,27 @@ impl Sample {
     }
 }
 
+impl Partition {
+    /// Returns the first and the last token; `None` if the store wrote them in an unknown format.
+    pub(crate) fn tokens(&self) -> Option<(u64, u64)> {
+        self.first_token.parse().ok().zip(self.last_token.parse().ok())
+    }
+}
+
+/// Returns the first token of a band.
+pub(crate) fn first_token(band: usize) -> u64 {
+    u64::try_from(band).unwrap_or(u64::MAX) << BAND_BITS
+}
+
+/// Returns the band of a token.
+pub(crate) fn band_of(token: u64) -> usize {
+    usize::try_from(token >> BAND_BITS).unwrap_or_default()
+}
+
 /// Returns the fraction of a range of tokens that is in a band.
 #[expect(clippy::cast_precision_loss, reason = "a picture needs a few digits")]
 fn share(first: u64, last: u64, band: usize) -> f64 {
-    let band = u64::try_from(band).unwrap_or(u64::MAX);
-    let lowest = band << BAND_BITS;
+    let lowest = first_token(band);
     let highest = lowest | ((1 << BAND_BITS) - 1);
     let (from, to) = (first.max(lowest), last.min(highest));
     if from > to {

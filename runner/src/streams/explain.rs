@@ -73,6 +73,7 @@ pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<
     let explanation = explain(&Question {
         wanted,
         table: arguments.table.as_deref(),
+        shard: None,
         directory: &directory,
         endpoint: endpoint.as_deref(),
         streams: None,

@@ -40,8 +40,10 @@ function figures(data) {
   }
 }
 
+// Shows the state of the connection as the last part of the footer, whose parts are joined by " · ".
 function say(text) {
-  if (connection.textContent !== text) connection.textContent = text;
+  const part = ` · ${text}`;
+  if (connection.textContent !== part) connection.textContent = part;
 }
 
 function connect() {

@@ -3,6 +3,7 @@
 //! The journal has the attempts, and the stream has the record. The answer reports when the journal
 //! or the stream no longer has this data. `weir streams explain` and the console show the answer.
 
+mod find;
 mod newest;
 #[cfg(test)]
 mod tests;
@@ -14,15 +15,15 @@ use std::path::Path;
 use aws_sdk_dynamodbstreams::Client;
 use serde_json::{Value, json};
 
-pub use self::verdict::{REDRIVEN, Verdict};
+use self::find::{Clues, find_either};
+pub use self::verdict::{IN_PROGRESS, REDRIVEN, Verdict};
 use self::verdict::{Surroundings, reports, verdicts};
 use crate::journal::{Attempt, History, Reader, histories_of, history_of, newest_record};
-use crate::redrive::log;
+use crate::redrive::log::{self, Redrive};
 use crate::status::{self, hindrance};
 use client::endpoint;
 use client::failure::{Failure, Result, fatal};
 use client::output;
-use client::shards;
 use mapping::{Record, SequenceNumber};
 use model::Item;
 
@@ -44,6 +45,8 @@ pub struct Question<'a> {
     pub wanted: Wanted<'a>,
     /// The table to which the record belongs, if it is known.
     pub table: Option<&'a str>,
+    /// The shard that probably has the record. If the table is known too, this shard is read first.
+    pub shard: Option<&'a str>,
     /// The data folder of the `weir up` that delivers the records.
     pub directory: &'a Path,
     /// The endpoint of the store; `None` if its streams cannot be searched.
@@ -110,29 +113,42 @@ pub enum ExplainError {
 /// # Errors
 /// The record does not exist, or the journal or a stream cannot be read.
 pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainError> {
-    let Question { directory, endpoint, streams, table, is_running, .. } = *question;
+    let Question { directory, endpoint, streams, table, shard, is_running, .. } = *question;
     let journal = directory.join("journal");
-    let hindered = if is_running { hindrance::now(directory) } else { None };
     let open = || Reader::open(&journal).map_err(Failure::fatal);
     let wanted = wanted(question, open).await?;
-    // The status is read before the journal. The journal then has the outcome of every attempt that this
-    // status counts as ended.
-    let is_known = is_running || endpoint.is_some();
-    let status = status::read(directory).filter(|_| is_known);
+    let number = SequenceNumber::parse(wanted.trim_start_matches('0')).ok();
     let client = streams.cloned().or_else(|| endpoint.map(endpoint::streams_client));
     // If the table is known, the record is found without the journal. Then only the journal's part
     // since the record is read.
-    let early = match (&client, table) {
-        (Some(client), Some(_)) => {
-            find_either(client, &wanted, table, &History::default()).await.ok()
-        }
-        _ => None,
+    let search = async {
+        let (client, table, _) = (client.as_ref()?, table?, number.as_ref()?);
+        let clues = Clues { table: Some(table), shard, history: &History::default() };
+        Some(find_either(client, &wanted, &clues).await)
     };
-    let history = history_of(open()?.since(early.as_ref().and_then(begin_of)), &wanted);
+    let (early, surroundings) = tokio::join!(search, surroundings(directory));
+    let (status, redrives) = surroundings?;
+    let hindered = match is_running {
+        true => hindrance::of_status(status.as_ref(), directory),
+        false => None,
+    };
+    let status = status.filter(|_| is_running || endpoint.is_some());
+    let lines = match &early {
+        Some(Ok(found)) => open()?.since(begin_of(found)).of_tables(vec![found.table.clone()]),
+        _ => open()?,
+    };
+    let lines = match number {
+        Some(number) => lines.of_records(vec![number]),
+        None => lines,
+    };
+    let (history, wanted) = blocking(move || (history_of(lines, &wanted), wanted)).await?;
     let sequence = history.record.as_ref().map_or(&*wanted, |record| record.sequence()).to_owned();
     let found = match (early, &client) {
-        (Some(found), _) => Ok(found),
-        (None, Some(client)) => find_either(client, &sequence, table, &history).await,
+        (Some(early), _) => early,
+        (None, Some(client)) => {
+            let clues = Clues { table, shard: None, history: &history };
+            find_either(client, &sequence, &clues).await
+        }
         (None, None) => Err(NotFound::NotAsked(not_asked(is_running).to_owned())),
     };
     if let Err(reason) = &found
@@ -153,13 +169,25 @@ pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainErro
         found: found.as_ref().ok(),
         status: status.as_ref(),
         directory,
-        redrives: &log::read(directory),
+        redrives: &redrives,
         shard: history.shard.as_deref(),
         is_running,
         hindered: hindered.as_deref(),
     };
     let verdicts = verdicts(&history, &place, &sequence);
     Ok(Explanation { sequence, verdicts, history, found, hindered })
+}
+
+/// Reads the status and the redrives of a data folder. The status is read before the journal. The
+/// journal then has the outcome of every attempt that this status counts as ended.
+async fn surroundings(directory: &Path) -> Result<(Option<Value>, Vec<Redrive>)> {
+    let directory = directory.to_owned();
+    blocking(move || (status::read(&directory), log::read(&directory))).await
+}
+
+/// Runs a function that reads files on a thread that may block.
+async fn blocking<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(read).await.map_err(|error| fatal!("cannot read files: {error}"))
 }
 
 /// The maximum time in milliseconds by which a delivery may appear to be older than its record.
@@ -196,9 +224,12 @@ pub fn verdicts_of_newest(
     directory: &Path,
     is_running: bool,
 ) -> Vec<Vec<Verdict>> {
-    let hindered = if is_running { hindrance::now(directory) } else { None };
     // The status is read before the journal, as in `explain`.
     let status = status::read(directory);
+    let hindered = match is_running {
+        true => hindrance::of_status(status.as_ref(), directory),
+        false => None,
+    };
     let wanted: Vec<SequenceNumber> =
         records.iter().map(|found| found.record.sequence.clone()).collect();
     // `None` sorts first, so all lines of the journal are used if a record has no time.
@@ -207,7 +238,7 @@ pub fn verdicts_of_newest(
     let histories = match Reader::open_newest(&directory.join("journal"), NEWEST_SEGMENTS) {
         Ok(lines) => {
             let lines = lines.since(since_ms).of_tables(tables.into_iter().collect());
-            histories_of(lines, &wanted)
+            histories_of(lines.of_records(wanted.clone()), &wanted)
         }
         Err(_) => vec![History::default(); wanted.len()],
     };
@@ -412,47 +443,4 @@ fn event_name(found: Option<&Found>) -> Option<String> {
 fn event_id(history: &History, found: Option<&Found>) -> Option<String> {
     let live = found.and_then(|found| found.record.event().get("eventID")?.as_str());
     live.or(history.record.as_ref().map(|record| record.event_id())).map(str::to_owned)
-}
-
-/// Searches for a record by the given sequence number, then by the number without leading zeros.
-/// The archive adds leading zeros so that sequence numbers sort as strings.
-async fn find_either(
-    client: &Client,
-    sequence: &str,
-    table: Option<&str>,
-    history: &History,
-) -> Result<Found, NotFound> {
-    let found = find(client, sequence, table, history).await;
-    let significant = sequence.trim_start_matches('0');
-    match found {
-        Err(_) if significant != sequence => find(client, significant, table, history).await,
-        found => found,
-    }
-}
-
-/// Searches the streams for a record, beginning with the streams of the mappings.
-async fn find(
-    client: &Client,
-    sequence: &str,
-    table: Option<&str>,
-    history: &History,
-) -> Result<Found, NotFound> {
-    SequenceNumber::parse(sequence).map_err(|_| NotFound::Gone)?;
-    let mut arns = shards::arns(client, table).await?;
-    let touched = |arn: &String| {
-        history.mappings.values().any(|it| it.facts.stream == *arn && !it.attempts.is_empty())
-    };
-    arns.sort_by_key(|arn| !touched(arn));
-    let mut reason = NotFound::Gone;
-    for arn in arns {
-        match shards::describe(client.clone(), &arn).await {
-            Ok(stream) => {
-                if let Some((shard, record)) = stream.find(sequence).await {
-                    return Ok(Found { table: stream.table, shard, record });
-                }
-            }
-            Err(error) => reason = error.into(),
-        }
-    }
-    Err(reason)
 }

@@ -357,6 +357,43 @@ fn a_discarded_record_waits_for_its_destination() {
     assert!(kept.contains("discarded      RetryAttemptsExhausted, stored in"), "{kept}");
 }
 
+/// Goal: a record is blocked if its batch has failed, and the status says that its shard retries.
+#[test]
+fn a_record_of_a_failing_batch_is_blocked() {
+    let status = |failed_attempts: u32| {
+        let shard =
+            json!({"id": "shardId-1", "state": "retrying", "failed_attempts": failed_attempts});
+        json!({"mappings": [{"mapping": "votes", "shards": [shard]}]})
+    };
+    let again = "invoked 1 1 41\nfailed 1 0 bad\ninvoked 2 2 41";
+    for (lines, failed_attempts, is_running, expected) in [
+        ("invoked 1 1 41\nfailed 1 0 bad", 1, true, true),
+        (again, 1, true, true),
+        (again, 1, false, false),
+        (again, 0, true, false),
+        // Another batch of the shard fails.
+        ("invoked 1 1 41", 1, true, false),
+        ("invoked 1 1 40 41\nfailed 1 0 bad\ninvoked 2 2 40 41\nok 2", 1, true, false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::begin(folder.path(), 1).unwrap();
+        journal.introduce(introduction(None, None));
+        journal.write(lines.lines().map(entry));
+        let history = history_of(Reader::open(folder.path()).unwrap(), "41");
+        let place = Surroundings {
+            found: None,
+            status: Some(&status(failed_attempts)),
+            directory: Path::new("up"),
+            redrives: &[],
+            shard: history.shard.as_deref(),
+            is_running,
+            hindered: None,
+        };
+        let verdicts = verdicts(&history, &place, "41");
+        assert_eq!(verdicts[0].is_blocked, expected, "{lines} {failed_attempts} {is_running}");
+    }
+}
+
 /// Goal: an attempt whose outcome the journal lacks is reported as running, as cut off by a kill, or as
 /// ended. The checkpoint and the run decide which.
 #[test]

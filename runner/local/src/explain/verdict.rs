@@ -21,14 +21,20 @@ pub struct Verdict {
     pub function: String,
     /// The outcome in a word or two, such as `delivered` or `filtered out`.
     pub outcome: &'static str,
+    /// Whether the record is in a failing batch that blocks its shard, according to the status.
+    pub is_blocked: bool,
     /// The reason for the outcome, or where the discarded record is stored; may be empty.
     pub detail: String,
     /// The attempts with the record or with a part of its batch.
     pub attempts: Vec<Attempt>,
     /// The argument of `weir streams redrive`, if the discarded record is in a failure object.
     pub failure_object: Option<String>,
+    /// The number of records that were discarded together with the record; 0 if it was not discarded.
+    pub discarded_together: usize,
     /// For each pattern, why the filter rejects the record.
     pub filter: Vec<String>,
+    /// The patterns of the filter, in the order of the template.
+    pub patterns: Vec<String>,
     /// The number of the mapping's reports that the journal lacks.
     pub missed: u64,
     /// Whether the mapping is past the record, so that no attempt with the record is still running.
@@ -127,10 +133,13 @@ fn idle(status: &Value, table: Option<&str>) -> Vec<Verdict> {
         mapping: of(entry, "mapping"),
         function: of(entry, "function"),
         outcome: NOT_DELIVERED,
+        is_blocked: false,
         detail,
         attempts: Vec::new(),
         failure_object: None,
+        discarded_together: 0,
         filter: Vec::new(),
+        patterns: Vec::new(),
         missed: 0,
         is_over: false,
         is_hindered: false,
@@ -184,19 +193,13 @@ fn verdict(
     } else if let Some(given_up) = given_up {
         let place = kept.as_ref().map_or_else(|| kept_nowhere(&mapping.facts), |kept| &kept.place);
         let given_up = format!("{}, {place}", given_up.condition);
-        match redriven(redrives, &mapping.facts, sequence) {
-            Some((true, at)) => {
-                (REDRIVEN, format!("processed at {at}; discarded earlier: {given_up}"))
-            }
-            Some((false, at)) => ("discarded", format!("{given_up}; the redrive at {at} failed")),
-            None => ("discarded", given_up),
-        }
+        discarded(given_up, redriven(redrives, &mapping.facts, sequence))
     } else if was_tried && is_over {
         (END_UNKNOWN, waiting.over(&attempts))
     } else if was_tried && status.is_some_and(|status| status::is_disabled(status, name)) {
         (NOT_DELIVERED, format!("no attempt has succeeded, and {DISABLED}"))
     } else if was_tried {
-        ("in progress", being_tried(mapping, place.is_running))
+        (IN_PROGRESS, being_tried(mapping, place.is_running))
     } else if passed_over.is_some() || live.as_ref().is_some_and(|(matched, _)| !matched) {
         ("filtered out", why.join("; "))
     } else {
@@ -206,13 +209,25 @@ fn verdict(
         mapping: name.to_owned(),
         function: mapping.facts.function.clone(),
         outcome,
+        is_blocked: outcome == IN_PROGRESS && waiting.is_blocked(status, &attempts),
         detail,
         attempts,
         failure_object: kept.and_then(|kept| kept.object),
+        discarded_together: given_up.map_or(0, |given_up| given_up.count),
         filter: why,
+        patterns: mapping.facts.filters.clone(),
         missed: mapping.missed,
         is_over,
         is_hindered: place.hindered.is_some(),
+    }
+}
+
+/// Returns the outcome of a discarded record, which was perhaps redriven.
+fn discarded(why: String, redriven: Option<(bool, String)>) -> (&'static str, String) {
+    match redriven {
+        Some((true, at)) => (REDRIVEN, format!("processed at {at}; discarded earlier: {why}")),
+        Some((false, at)) => ("discarded", format!("{why}; the redrive at {at} failed")),
+        None => ("discarded", why),
     }
 }
 
@@ -252,6 +267,8 @@ fn attempts(mapping: &MappingHistory, is_running: bool) -> Vec<Attempt> {
     attempts
 }
 
+/// The state of a record with attempts, none of which has succeeded.
+pub const IN_PROGRESS: &str = "in progress";
 /// The state of a record that was discarded, then processed by `weir streams redrive`.
 pub const REDRIVEN: &str = "redriven";
 /// The state of an attempted record that the mapping is past, but whose outcome is not in the
@@ -357,6 +374,18 @@ impl UndeliveredRecord<'_> {
         let mapping = status.and_then(|status| self.own(status));
         let shard = mapping.and_then(|mapping| self.its_shard(mapping));
         shard.is_some_and(|shard| self.is_past(shard))
+    }
+
+    /// Returns whether an attempt with the record has failed, and the shard retries the batch.
+    fn is_blocked(&self, status: Option<&Value>, attempts: &[Attempt]) -> bool {
+        let mapping = status.and_then(|status| self.own(status));
+        let shard = mapping.and_then(|mapping| self.its_shard(mapping));
+        let failed = shard.and_then(|shard| shard.get("failed_attempts")).and_then(Value::as_u64);
+        self.is_running
+            && failed.is_some_and(|failed| failed > 0)
+            && attempts.iter().any(|attempt| {
+                attempt.place.is_some() && matches!(attempt.end, Some(End::Failed { .. }))
+            })
     }
 
     /// Returns the text about an attempted record that the mapping is past, but whose outcome is

@@ -3,7 +3,9 @@
 //! The module has no side effects.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use super::batch::{Batch, is_part, names};
 use super::entry::{Entry, Line, Messages, RecordName};
 use mapping::SequenceNumber;
 
@@ -50,6 +52,8 @@ pub struct MappingHistory {
     pub discarded: Option<DiscardedBatch>,
     /// The reason why discarded records of the record's shard could not be stored, after the last attempt.
     pub undelivered: Option<String>,
+    /// The first and the last record of the first attempt.
+    first_range: Option<(SequenceNumber, SequenceNumber)>,
     /// The first and last records of the batches whose range includes the record although they do
     /// not contain the record.
     others: BTreeSet<(String, String)>,
@@ -104,8 +108,8 @@ pub struct Attempt {
     /// The store's time of the attempt.
     pub at_ms: i64,
     tick_ms: u64,
-    /// The sequence numbers of the attempt's records.
-    pub records: Vec<String>,
+    /// The sequence numbers of the attempt's records, which the histories of these records share.
+    pub records: Arc<[String]>,
     /// The position of the requested record, if it is in this attempt.
     pub place: Option<usize>,
     /// The result; `None` while the attempt is running, or if the last run was killed during it.
@@ -168,7 +172,7 @@ pub fn history_of(lines: impl Iterator<Item = Line>, wanted: &str) -> History {
     let mut last_run = 0;
     for line in lines {
         last_run = line.run;
-        history.take_in(line, wanted);
+        history.take_in(&line, Batch::of(&line.entry).as_ref(), wanted);
     }
     history.finish(last_run);
     history
@@ -183,9 +187,12 @@ pub fn histories_of(lines: impl Iterator<Item = Line>, wanted: &[SequenceNumber]
     for line in lines {
         last_run = line.run;
         let ends = ends(&line.entry);
+        // A batch may have 10,000 records, so all histories share their sequence numbers.
+        let mut batch = None;
         for (history, wanted) in histories.iter_mut().zip(wanted) {
             if history.is_about(&line, ends.as_ref(), wanted) {
-                history.take_in(line.clone(), wanted.as_str());
+                let batch = batch.get_or_insert_with(|| Batch::of(&line.entry));
+                history.take_in(&line, batch.as_ref(), wanted.as_str());
             }
         }
     }
@@ -229,14 +236,12 @@ impl History {
         match &line.entry {
             Entry::PassedOver { .. } | Entry::PassedOverMore { .. } => includes,
             // A later attempt may contain a different part of the record's first batch.
-            Entry::Invoked { mapping, records, .. } => {
-                let first = records.first();
+            Entry::Invoked { mapping, .. } => {
+                let own = self.mappings.get(mapping).and_then(|own| own.first_range.as_ref());
                 includes
-                    || attempts(mapping).first().is_some_and(|own| {
-                        first.is_some_and(|first| {
-                            own.records.iter().any(|it| it == first.sequence())
-                        })
-                    })
+                    || own
+                        .zip(ends)
+                        .is_some_and(|((from, to), (first, _))| from <= first && first <= to)
             }
             Entry::Succeeded { mapping, batch, .. } | Entry::Failed { mapping, batch, .. } => {
                 attempts(mapping).iter().any(|own| (own.run, own.batch) == (line.run, *batch))
@@ -245,76 +250,101 @@ impl History {
         }
     }
 
-    fn take_in(&mut self, line: Line, wanted: &str) {
+    /// Adds a line. `batch` are the records of the line, if it is an invocation.
+    fn take_in(&mut self, line: &Line, batch: Option<&Batch>, wanted: &str) {
         let run = line.run;
-        match line.entry {
+        match &line.entry {
             Entry::Run { at_ms, .. } => {
-                self.since_ms.get_or_insert(at_ms);
+                self.since_ms.get_or_insert(*at_ms);
             }
-            Entry::Mapping { .. } => self.introduced(run, line.entry),
+            Entry::Mapping { .. } => self.introduced(run, &line.entry),
             Entry::PassedOver { mapping, shard, record, why, .. } => {
-                if names(&record, wanted) {
-                    let own = self.mappings.entry(mapping).or_default();
-                    own.filter_rejection = Some(FilterRejection::Reasons(why));
-                    self.record = Some(record);
-                    self.shard = Some(shard);
+                if names(record, wanted) {
+                    let own = self.of(mapping);
+                    own.filter_rejection = Some(FilterRejection::Reasons(why.clone()));
+                    self.record = Some(record.clone());
+                    self.shard = Some(shard.clone());
                 }
             }
             Entry::PassedOverMore { mapping, shard, first, last, count, .. } => {
-                if self.may_be_in(&shard) && is_between(self.sequence(wanted), &first, &last) {
-                    let own = self.mappings.entry(mapping).or_default();
-                    own.filter_rejection.get_or_insert(FilterRejection::InRange { shard, count });
+                if self.may_be_in(shard) && is_between(self.sequence(wanted), first, last) {
+                    let (shard, count) = (shard.clone(), *count);
+                    let range = FilterRejection::InRange { shard, count };
+                    self.of(mapping).filter_rejection.get_or_insert(range);
                 }
             }
-            Entry::Invoked { mapping, shard, at_ms, tick_ms, batch, attempt, records, request } => {
-                let place = records.iter().position(|record| names(record, wanted));
-                if let Some(record) = place.and_then(|place| records.get(place)) {
-                    self.record = Some(record.clone());
-                    self.shard = Some(shard);
-                }
-                let records = records.into_iter().map(|record| record.0).collect();
-                let end = None;
-                let attempt =
-                    Attempt { run, batch, attempt, at_ms, tick_ms, records, place, end, request };
-                let sequence = self.sequence(wanted).to_owned();
-                self.mappings.entry(mapping).or_default().attempted(attempt, &sequence);
-            }
+            Entry::Invoked { .. } => self.invoked(line, batch, wanted),
             Entry::Succeeded { mapping, tick_ms, batch } => {
-                self.ended(&mapping, run, batch, |began| End::Succeeded {
+                self.ended(mapping, run, *batch, |began| End::Succeeded {
                     took_ms: tick_ms.saturating_sub(began),
                 });
             }
             Entry::Failed { mapping, tick_ms, batch, done, reason } => {
-                self.ended(&mapping, run, batch, |began| {
+                self.ended(mapping, run, *batch, |began| {
                     let took_ms = tick_ms.saturating_sub(began);
-                    End::Failed { took_ms, done, reason }
+                    End::Failed { took_ms, done: *done, reason: reason.clone() }
                 });
             }
             Entry::GaveUp { mapping, shard, first, last, count, condition, key, .. } => {
                 let is_here =
-                    self.may_be_in(&shard) && is_between(self.sequence(wanted), &first, &last);
-                let own = self.mappings.entry(mapping).or_default();
-                if is_here && own.was_discarded(run, &first, &last) {
+                    self.may_be_in(shard) && is_between(self.sequence(wanted), first, last);
+                let own = self.of(mapping);
+                if is_here && own.was_discarded(run, first, last) {
+                    let (condition, key) = (condition.clone(), key.clone());
+                    let (count, shard) = (*count, shard.clone());
                     own.discarded = Some(DiscardedBatch { condition, key, count, shard });
                 }
             }
             Entry::DestinationUnavailable { mapping, shard, reason, .. } => {
-                if self.shard.as_deref() == Some(&shard) {
-                    self.mappings.entry(mapping).or_default().undelivered = Some(reason);
+                if self.shard.as_ref() == Some(shard) {
+                    self.of(mapping).undelivered = Some(reason.clone());
                 }
             }
             Entry::Gap { mapping, shard, at_ms, .. } => {
-                if !self.gaps.iter().any(|gap| gap.mapping == mapping && gap.shard == shard) {
-                    self.gaps.push(ShardLoss { mapping, shard, at_ms });
+                if !self.gaps.iter().any(|gap| gap.mapping == *mapping && gap.shard == *shard) {
+                    let (mapping, shard) = (mapping.clone(), shard.clone());
+                    self.gaps.push(ShardLoss { mapping, shard, at_ms: *at_ms });
                 }
             }
-            Entry::Missed { mapping, count, .. } => {
-                self.mappings.entry(mapping).or_default().missed += count;
-            }
+            Entry::Missed { mapping, count, .. } => self.of(mapping).missed += count,
         }
     }
 
-    fn introduced(&mut self, run: u64, entry: Entry) {
+    /// Returns the history in a mapping.
+    fn of(&mut self, mapping: &str) -> &mut MappingHistory {
+        self.mappings.entry(mapping.to_owned()).or_default()
+    }
+
+    /// Adds an invocation.
+    fn invoked(&mut self, line: &Line, shared: Option<&Batch>, wanted: &str) {
+        let run = line.run;
+        let Entry::Invoked { mapping, shard, at_ms, tick_ms, batch, attempt, records, request } =
+            &line.entry
+        else {
+            return;
+        };
+        let Some(shared) = shared else { return };
+        let place = shared.place_of(records, wanted);
+        if let Some(record) = place.and_then(|place| records.get(place)) {
+            self.record = Some(record.clone());
+            self.shard = Some(shard.clone());
+        }
+        let attempt = Attempt {
+            run,
+            batch: *batch,
+            attempt: *attempt,
+            at_ms: *at_ms,
+            tick_ms: *tick_ms,
+            records: Arc::clone(&shared.sequences),
+            place,
+            end: None,
+            request: request.clone(),
+        };
+        let sequence = self.sequence(wanted).to_owned();
+        self.of(mapping).attempted(attempt, &sequence);
+    }
+
+    fn introduced(&mut self, run: u64, entry: &Entry) {
         let Entry::Mapping {
             mapping,
             function,
@@ -329,17 +359,17 @@ impl History {
         else {
             return;
         };
-        let own = self.mappings.entry(mapping).or_default();
+        let own = self.of(mapping);
         own.run = run;
         own.facts = MappingFacts {
-            function,
-            table,
-            stream,
-            filters,
-            bucket,
-            messages,
-            report_batch_item_failures,
-            starting_position,
+            function: function.clone(),
+            table: table.clone(),
+            stream: stream.clone(),
+            filters: filters.clone(),
+            bucket: bucket.clone(),
+            messages: messages.clone(),
+            report_batch_item_failures: *report_batch_item_failures,
+            starting_position: starting_position.clone(),
         };
     }
 
@@ -367,18 +397,21 @@ impl MappingHistory {
     /// Adds an attempt if it contains the record or other records of the record's first batch. The
     /// last invocation of a tumbling window has no records, so it is not added.
     fn attempted(&mut self, attempt: Attempt, sequence: &str) {
-        let is_part = !attempt.records.is_empty()
-            && self.attempts.first().is_some_and(|first| {
-                attempt.records.iter().all(|record| first.records.contains(record))
-            });
+        let is_part =
+            || self.attempts.first().is_some_and(|first| is_part(&attempt.records, &first.records));
         if attempt.place.is_none()
             && let (Some(first), Some(last)) = (attempt.records.first(), attempt.records.last())
             && is_between(sequence, first, last)
         {
             self.others.insert((first.clone(), last.clone()));
         }
-        if attempt.place.is_some() || is_part {
+        if attempt.place.is_some() || is_part() {
             self.undelivered = None;
+            let ends = attempt.records.first().zip(attempt.records.last());
+            let parse = |text: &String| SequenceNumber::parse(text).ok();
+            if self.attempts.is_empty() {
+                self.first_range = ends.and_then(|(first, last)| parse(first).zip(parse(last)));
+            }
             // A record's attempts never overlap within a run, so an earlier open attempt was
             // interrupted.
             for earlier in self.attempts.iter_mut().filter(|earlier| earlier.run == attempt.run) {
@@ -405,13 +438,6 @@ impl MappingHistory {
         let is_other = self.others.contains(&(first.to_owned(), last.to_owned()));
         self.filter_rejection.is_none() && !is_other && own().all(|attempt| attempt.run < run)
     }
-}
-
-/// Returns whether `wanted` names this record. Leading zeros are ignored, because the archive writes
-/// sequence numbers with leading zeros.
-fn names(record: &RecordName, wanted: &str) -> bool {
-    let number = record.sequence().trim_start_matches('0');
-    record.event_id() == wanted || number == wanted.trim_start_matches('0')
 }
 
 /// Returns whether a sequence number is between `first` and `last`, both inclusive.

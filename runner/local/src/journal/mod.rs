@@ -4,10 +4,13 @@
 //! is running. The journal is bounded and only for diagnosis: no mapping depends on it, and a failed
 //! write only leaves a gap. `docs/formats/journal.md` has the format.
 
+mod batch;
 mod entry;
 mod failing;
 mod history;
+mod line_text;
 mod reader;
+mod record_filter;
 mod watcher;
 mod writer;
 

@@ -9,6 +9,9 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use super::entry::{Entry, Line, RecordName};
+use super::line_text::{mapping_of, number_after, text_after};
+use super::record_filter::RecordFilter;
+use mapping::SequenceNumber;
 
 /// The reason why the journal cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +37,9 @@ pub enum JournalError {
 /// The lines of a journal.
 pub struct Reader {
     segments: std::vec::IntoIter<PathBuf>,
-    lines: Option<io::Lines<BufReader<File>>>,
+    file: Option<BufReader<File>>,
+    /// The current line, whose memory is reused.
+    line: Vec<u8>,
     left_out: LeftOut,
 }
 
@@ -49,6 +54,8 @@ struct LeftOut {
     but_of_tables: Option<Vec<String>>,
     /// The mappings whose table is not in `but_of_tables`, according to the lines read so far.
     of_others: BTreeSet<String>,
+    /// Skip deliveries without these records.
+    but_of_records: Option<RecordFilter>,
     /// Whether the reader has returned a delivery. Results before that belong to skipped
     /// deliveries.
     is_past: bool,
@@ -78,14 +85,31 @@ impl Reader {
         };
         let older = segments.len().saturating_sub(count);
         let paths: Vec<_> = segments.drain(older..).map(|(_, path)| path).collect();
-        Ok(Self { segments: paths.into_iter(), lines: None, left_out: LeftOut::default() })
+        let (line, left_out) = (Vec::new(), LeftOut::default());
+        Ok(Self { segments: paths.into_iter(), file: None, line, left_out })
     }
 
     /// Skips deliveries before this time of the store, without parsing them. They contain no record
-    /// that was created at or after this time, because the store's time never decreases.
+    /// that was created at or after this time, because the store's time never decreases. Segments
+    /// that have only earlier deliveries are not read.
     #[must_use]
     pub fn since(mut self, since_ms: Option<i64>) -> Self {
         self.left_out.before_ms = since_ms;
+        if let Some(since_ms) = since_ms {
+            let mut paths: Vec<PathBuf> = self.segments.collect();
+            // A segment that begins before this time may also have later deliveries.
+            let is_older = |path: &PathBuf| begin_of(path).is_some_and(|at_ms| at_ms < since_ms);
+            let first = paths.iter().rposition(is_older).unwrap_or(0);
+            self.segments = paths.split_off(first).into_iter();
+        }
+        self
+    }
+
+    /// Skips deliveries without any of these records, without parsing them. The remaining lines
+    /// suffice for the histories of these records.
+    #[must_use]
+    pub fn of_records(mut self, wanted: Vec<SequenceNumber>) -> Self {
+        self.left_out.but_of_records = Some(RecordFilter::new(wanted));
         self
     }
 
@@ -107,38 +131,42 @@ impl Reader {
 impl LeftOut {
     /// Returns whether a line is skipped.
     fn has(&mut self, line: &str) -> bool {
-        if self.before_ms.is_none() && self.but_of.is_none() && self.but_of_tables.is_none() {
+        let Some(kind) = text_after(line, "\"kind\":\"") else { return false };
+        if kind == "mapping" {
+            self.learn(line);
+        }
+        let is_delivery = is_delivery(kind);
+        if !is_delivery && !matches!(kind, "succeeded" | "failed") {
             return false;
         }
-        let is_delivery = match text_of(line, "kind") {
-            Some("invoked" | "passed-over" | "passed-over-more" | "gave-up") => true,
-            Some("succeeded" | "failed") => false,
-            Some("mapping") => {
-                self.learn(line);
-                return false;
-            }
-            _ => return false,
-        };
-        let mapping = text_of(line, "mapping");
-        let is_other =
-            |of: &Vec<String>| mapping.is_some_and(|own| !of.iter().any(|mapping| mapping == own));
-        if self.but_of.as_ref().is_some_and(is_other)
-            || mapping.is_some_and(|own| self.of_others.contains(own))
-        {
-            return true;
-        }
-        let is_older =
-            |before_ms: i64| is_delivery && time_of(line).is_some_and(|at_ms| at_ms < before_ms);
-        self.is_past |= is_delivery && !self.before_ms.is_some_and(is_older);
-        !self.is_past || self.before_ms.is_some_and(is_older)
+        self.is_of_others(line)
+            || self.is_early(line, is_delivery)
+            || self.but_of_records.as_mut().is_some_and(|records| !records.selects(line, kind))
     }
-}
 
-impl LeftOut {
+    /// Returns whether a line is about a mapping that is not wanted.
+    fn is_of_others(&self, line: &str) -> bool {
+        if self.but_of.is_none() && self.but_of_tables.is_none() {
+            return false;
+        }
+        let Some(mapping) = mapping_of(line) else { return false };
+        self.but_of.as_ref().is_some_and(|of| !of.iter().any(|it| it == mapping))
+            || self.of_others.contains(mapping)
+    }
+
+    /// Returns whether a line is a delivery before the wanted time, or a result of such a delivery.
+    fn is_early(&mut self, line: &str, is_delivery: bool) -> bool {
+        let Some(before_ms) = self.before_ms else { return false };
+        let at_ms = || number_after(line, "\"at_ms\":");
+        let is_older = is_delivery && at_ms().is_some_and(|at_ms| at_ms < before_ms);
+        self.is_past |= is_delivery && !is_older;
+        !self.is_past || is_older
+    }
+
     /// Records whether a mapping reads a table that is not wanted. A later run may use the
     /// mapping's name for a mapping of a wanted table.
     fn learn(&mut self, line: &str) {
-        let names = text_of(line, "mapping").zip(text_of(line, "table"));
+        let names = mapping_of(line).zip(text_after(line, "\"table\":\""));
         let (Some(tables), Some((mapping, table))) = (&self.but_of_tables, names) else { return };
         if tables.iter().any(|wanted| wanted == table) {
             self.of_others.remove(mapping);
@@ -148,16 +176,29 @@ impl LeftOut {
     }
 }
 
-/// Returns the string value of a member without parsing the line. The search cannot match inside
-/// another string, because quotes are escaped there.
-fn text_of<'l>(line: &'l str, name: &str) -> Option<&'l str> {
-    let (_, behind) = line.split_once(&format!("\"{name}\":\""))?;
-    behind.split('"').next()
+/// Returns whether a line of this kind is about records that were read from a stream.
+fn is_delivery(kind: &str) -> bool {
+    matches!(kind, "invoked" | "passed-over" | "passed-over-more" | "gave-up")
 }
 
-/// Returns the time of a line without parsing the line.
-fn time_of(line: &str) -> Option<i64> {
-    line.split_once("\"at_ms\":")?.1.split([',', '}']).next()?.parse().ok()
+/// Returns the time of the first delivery in a segment; `None` if the segment has none, or cannot be
+/// read.
+fn begin_of(segment: &Path) -> Option<i64> {
+    let (mut file, mut line) = (BufReader::new(File::open(segment).ok()?), Vec::new());
+    while read_line(&mut file, &mut line) {
+        // The time precedes the names of the records, of which a line may have thousands.
+        let text = str::from_utf8(&line).unwrap_or_default();
+        if text_after(text, "\"kind\":\"").is_some_and(is_delivery) {
+            return number_after(text, "\"at_ms\":");
+        }
+    }
+    None
+}
+
+/// Reads a line. Returns false at the end of the file; a read error counts as the end.
+fn read_line(file: &mut BufReader<File>, line: &mut Vec<u8>) -> bool {
+    line.clear();
+    file.read_until(b'\n', line).is_ok_and(|bytes| bytes > 0)
 }
 
 impl Iterator for Reader {
@@ -165,11 +206,11 @@ impl Iterator for Reader {
 
     fn next(&mut self) -> Option<Line> {
         loop {
-            if let Some(lines) = &mut self.lines {
-                // A read error counts as the end of the file.
-                while let Some(Ok(text)) = lines.next() {
-                    if !self.left_out.has(&text)
-                        && let Ok(line) = serde_json::from_str(&text)
+            if let Some(file) = &mut self.file {
+                while read_line(file, &mut self.line) {
+                    if let Ok(text) = str::from_utf8(&self.line)
+                        && !self.left_out.has(text)
+                        && let Ok(line) = serde_json::from_str(text)
                     {
                         return Some(line);
                     }
@@ -177,7 +218,7 @@ impl Iterator for Reader {
             }
             let path = self.segments.next()?;
             // The segment may have been removed meanwhile.
-            self.lines = File::open(path).ok().map(|file| BufReader::new(file).lines());
+            self.file = File::open(path).ok().map(BufReader::new);
         }
     }
 }

@@ -334,7 +334,14 @@ fn several_histories_are_collected_in_one_pass() {
     for (history, sequence) in together.iter().zip(&wanted) {
         let alone = history_of(Reader::open(folder.path()).unwrap(), sequence.as_str());
         assert_eq!(*history, alone, "{}", sequence.as_str());
+        let own = Reader::open(folder.path()).unwrap().of_records(vec![sequence.clone()]);
+        assert_eq!(history_of(own, sequence.as_str()), alone, "{}", sequence.as_str());
     }
+    let selected = Reader::open(folder.path()).unwrap().of_records(wanted.clone());
+    assert_eq!(histories_of(selected, &wanted), together);
+    let strange = vec![SequenceNumber::parse("7").unwrap()];
+    let count = Reader::open(folder.path()).unwrap().of_records(strange).count();
+    assert!(count < Reader::open(folder.path()).unwrap().count(), "{count}");
     let newest = Reader::open_newest(folder.path(), 1).unwrap();
     assert!(newest.count() < Reader::open(folder.path()).unwrap().count());
 }
@@ -404,4 +411,36 @@ fn older_deliveries_and_those_of_other_mappings_are_left_out() {
     assert_eq!(of(&["t"]), [0, 0, 0, 1, 1, 0]);
     assert_eq!(of(&["u"]), [0, 0, 0, 2, 2, 0, 3, 3]);
     assert_eq!(of(&[]), [0, 0, 0, 0]);
+}
+
+/// Goal: a segment is not read if the next one begins before the wanted time.
+#[test]
+fn segments_with_only_older_deliveries_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = |segment: u32| folder.path().join(format!("{segment:08}.ndjson"));
+    for segment in 1..=3 {
+        let Entry::Invoked { mapping, shard, records, .. } = invoked(1, 1, &["41"]) else {
+            panic!()
+        };
+        let (at_ms, batch) = (i64::from(segment) * 10, u64::from(segment));
+        let (tick_ms, attempt, request) = (0, 1, None);
+        let entry =
+            Entry::Invoked { mapping, shard, at_ms, tick_ms, batch, attempt, records, request };
+        let lines =
+            [Line { run: 1, entry: Entry::Run { format: 1, at_ms: 1 } }, Line { run: 1, entry }];
+        let lines = lines.map(|line| serde_json::to_string(&line).unwrap() + "\n");
+        fs::write(name(segment), lines.concat()).unwrap();
+    }
+    for (since_ms, runs, deliveries) in [
+        (None, 3, 3),
+        (Some(5), 3, 3),
+        (Some(10), 3, 3),
+        (Some(11), 3, 2),
+        (Some(25), 2, 1),
+        (Some(31), 1, 0),
+    ] {
+        let lines: Vec<Line> = Reader::open(folder.path()).unwrap().since(since_ms).collect();
+        let are_runs = lines.iter().filter(|line| matches!(line.entry, Entry::Run { .. })).count();
+        assert_eq!((are_runs, lines.len() - are_runs), (runs, deliveries), "{since_ms:?}");
+    }
 }

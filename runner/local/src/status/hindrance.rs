@@ -18,7 +18,13 @@ const AGE_MS_MAX: i64 = 10_000;
 /// and the fix.
 #[must_use]
 pub fn now(directory: &Path) -> Option<String> {
-    of(read(directory).as_ref(), directory, machine_ms())
+    of_status(read(directory).as_ref(), directory)
+}
+
+/// Returns the same as [`now`], for the status that was just read from the data folder.
+#[must_use]
+pub fn of_status(status: Option<&Value>, directory: &Path) -> Option<String> {
+    of(status, directory, machine_ms())
 }
 
 /// Checks a status that was read at `now_ms` by this machine's clock.

@@ -75,7 +75,7 @@ pub struct Clause {
 
 /// A pattern that cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("filter pattern {pattern}{}: {problem}; write instead: {remedy}", at(path))]
+#[error("filter pattern {}{}: {problem}; write instead: {remedy}", pattern + 1, at(path))]
 pub struct InvalidFilter {
     /// The index of the pattern, counted from 0.
     pub pattern: usize,
@@ -141,17 +141,21 @@ impl FilterCriteria {
         self.patterns.is_empty() || self.verdict(record.event()).matched
     }
 
-    /// Explains why a record matches or not: one line for each pattern that was tried.
+    /// Explains why a record matches or not: one line for each pattern that was tried, with its
+    /// number, counted from 1, and the number of patterns.
     #[must_use]
     pub fn explain(&self, record: &Value, values: ItemValues) -> Vec<String> {
         let mut lines = Vec::new();
-        for (index, pattern) in self.patterns.iter().enumerate() {
+        let all = self.patterns.len();
+        for (number, pattern) in (1..).zip(&self.patterns) {
             let Some(leaf) = pattern.unmet(record) else {
-                lines.push(format!("pattern {index} matches"));
+                lines.push(format!("pattern {number} of {all} matches"));
                 return lines;
             };
             let (demand, finding) = (pattern.demand(leaf), pattern.finding(leaf, record, values));
-            lines.push(format!("pattern {index} does not match: {demand}, found {finding}"));
+            lines.push(format!(
+                "pattern {number} of {all} does not match: {demand}, found {finding}"
+            ));
         }
         if lines.is_empty() {
             lines.push("there is no filter: every record matches".to_owned());

@@ -19,7 +19,7 @@ use crate::migrate::plan::tables;
 pub use crate::migrate::report::actions::Action;
 use crate::migrate::report::backfill::{advance, is_due};
 pub use crate::migrate::report::phase_line::{PhasePlace, PhaseStep};
-pub use crate::migrate::report::safety::{CutoverSafety, Safety};
+pub use crate::migrate::report::safety::{CutoverSafety, Safety, WritersBlocked};
 pub use crate::migrate::report::samples::{Made, Sample, Stands};
 pub use crate::migrate::report::status::Observation;
 use crate::migrate::report::status::{self, Look};

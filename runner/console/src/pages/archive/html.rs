@@ -173,7 +173,7 @@ fn restore(view: &View, writes: Writes<'_>) -> Markup {
             (form::field("restore-where", "where", "Condition", &text(&filled.condition), "year >= 2000"))
             (form::field("restore-dt", "dt", "Day of the delete", &text(&filled.day), "2026-11-21"))
             (form::field("restore-as-of", "as_of", "As of", &text(&filled.as_of), "2026-11-21T12:00:00Z"))
-            (form::field("restore-ttl", "ttl", "Time to live", if filled.ttl.is_empty() { "strip" } else { &filled.ttl }, "strip, or seconds"))
+            (form::field("restore-ttl", "ttl", "TTL (strip, or seconds)", if filled.ttl.is_empty() { "strip" } else { &filled.ttl }, "strip, or seconds"))
             div.field { label for="restore-all" { "All items" } input id="restore-all" name="all" type="checkbox" value="yes" checked[filled.all]; }
             button type="submit" { "Preview" }
         }
@@ -188,6 +188,7 @@ fn restore_preview(view: &View, restore: &Restore, writes: Writes<'_>) -> Markup
     html! {
         @if let Some(problem) = &restore.problem { p.error role="alert" { (problem) } }
         @for note in &restore.notes { p { strong { "Preview: " } (note) } }
+        p.note { code { "--ttl " (restore.form.ttl) } ": " (ttl_effect(&restore.form.ttl)) }
         @if let Some(counts) = &restore.counts { details { summary { "counts" } pre { (counts.get()) } } }
         @if restore.button {
             (form::button(writes, "/archive/restore", &back, "Restore these items", &fields))
@@ -198,6 +199,16 @@ fn restore_preview(view: &View, restore: &Restore, writes: Writes<'_>) -> Markup
     }
 }
 
+/// Returns the effect of the option `--ttl` on restored items.
+fn ttl_effect(ttl: &str) -> &'static str {
+    match ttl {
+        "strip" => {
+            "restored items lose their TTL attribute, unless it is part of the key, so they do not expire again."
+        }
+        _ => "restored items expire this number of seconds after the restore.",
+    }
+}
+
 fn erasure(view: &View, writes: Writes<'_>) -> Markup {
     let known = EraseForm::default();
     let filled = view.erasure.as_ref().map_or(&known, |erasure| &erasure.form);
@@ -205,7 +216,7 @@ fn erasure(view: &View, writes: Writes<'_>) -> Markup {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     html! {
         h2 { "Erase" }
-        p.note { "Permanently removes all rows of a key or a tenant from the archive, and writes a receipt." }
+        p.note { "Erases all rows of a key or a tenant from the archive, permanently, and writes a receipt." }
         form method="get" action="/archive" {
             input type="hidden" name="do" value="erase";
             @if let Some(bucket) = &view.bucket { input type="hidden" name="bucket" value=(bucket); }
@@ -340,7 +351,8 @@ mod tests {
             "1 item would be put",
             "action=\"/archive/restore\"",
             "name=\"where\" value=\"year = 2013\"",
-            "weir archive restore --table movies --where 'year = 2013'",
+            "weir archive restore --table movies --where 'year = 2013' --ttl strip",
+            "<code>--ttl strip</code>: restored items lose their TTL attribute",
             "this would erase 2 rows of `movies`",
             "action=\"/archive/erase\"",
             "name=\"begins_with\" value=\"title=Ru\"",

@@ -48,7 +48,6 @@ impl RestoreForm {
         for (name, value) in self.fields() {
             match name {
                 "all" => command.push_str(" --all"),
-                "ttl" if value == "strip" => {}
                 name => {
                     let flag = name.replace('_', "-");
                     command.push_str(&format!(" --{flag} {}", shell_word(value)));
@@ -124,14 +123,17 @@ mod tests {
     fn a_form_is_a_command() {
         let form = |text: &str| RestoreForm::of(&Query::parse(text).unwrap()).unwrap();
         for (text, command) in [
-            ("table=movies&all=on&ttl=strip", "weir archive restore --table movies --all"),
+            (
+                "table=movies&all=on&ttl=strip",
+                "weir archive restore --table movies --all --ttl strip",
+            ),
             (
                 "table=movies&where=year+%3D+2013&dt=2026-11-21&ttl=60",
                 "weir archive restore --table movies --where 'year = 2013' --dt 2026-11-21 --ttl 60",
             ),
             (
                 "table=t&key=%7B%22id%22%3A%22o%27k%22%7D&as_of=1",
-                r#"weir archive restore --table t --key '{"id":"o'\''k"}' --as-of 1"#,
+                r#"weir archive restore --table t --key '{"id":"o'\''k"}' --as-of 1 --ttl strip"#,
             ),
         ] {
             assert_eq!(form(text).command(), command);

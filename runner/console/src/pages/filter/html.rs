@@ -74,13 +74,14 @@ mod tests {
             matches,
             why: vec![why.to_owned()],
         };
-        let clause = "pattern 0 does not match: `eventName` wants \"REMOVE\", found \"INSERT\"";
+        let clause =
+            "pattern 1 of 1 does not match: `eventName` wants \"REMOVE\", found \"INSERT\"";
         let view = View {
             tables: vec!["t".to_owned()],
             table: Some("t".to_owned()),
             pattern: Some("{\"a\": [\"</textarea>\"]}".to_owned()),
             is_run: true,
-            records: vec![row(true, "pattern 0 matches"), row(false, clause)],
+            records: vec![row(true, "pattern 1 of 1 matches"), row(false, clause)],
             ..View::default()
         };
         let text = html(&view).into_string();

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::heat;
+use super::heat::{self, Map};
 use super::view::{Choice, HotKey, View};
 use crate::context::{READ_ONLY, Writes};
 use crate::load_history::{PERIOD, Partition, SAMPLES_MAX};
@@ -56,8 +56,8 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
         @if let Some(reason) = &view.unavailable {
             (message::empty("This store shows no partitions.", &html! { (reason) }))
         } @else {
-            (heat::map("Writes", &view.samples, |sample| &sample.writes))
-            (heat::map("Reads", &view.samples, |sample| &sample.reads))
+            (heat::map(&map(view, "Writes", &view.hot_keys.writes), |sample| &sample.writes))
+            (heat::map(&map(view, "Reads", &view.hot_keys.reads), |sample| &sample.reads))
             (message::note(&format!(
                 "While this page is in use, the console reads the rates every {} seconds, and keeps them for {} minutes. A rate is the average over the last minute of the store's clock.",
                 PERIOD.as_secs(),
@@ -68,6 +68,14 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
             (split(view, writes))
         }
     }
+}
+
+/// Returns the data of the map of one kind of load, which has these hot keys.
+fn map<'v>(view: &'v View, name: &'static str, hot_keys: &'v [HotKey]) -> Map<'v> {
+    let hotter =
+        |one: &&HotKey, other: &&HotKey| one.units_per_second.total_cmp(&other.units_per_second);
+    let hottest = hot_keys.iter().max_by(hotter);
+    Map { name, samples: &view.samples, partitions: &view.partitions, hottest }
 }
 
 fn hot_keys(view: &View) -> Markup {
@@ -144,8 +152,7 @@ fn partition(partition: &Partition) -> Vec<Markup> {
 
 /// Returns the percentage of all tokens that belong to a partition.
 fn share(partition: &Partition) -> String {
-    let (first, last) = (partition.first_token.parse::<u64>(), partition.last_token.parse::<u64>());
-    let (Ok(first), Ok(last)) = (first, last) else { return "–".to_owned() };
+    let Some((first, last)) = partition.tokens() else { return "–".to_owned() };
     let per_mille = u128::from(last.saturating_sub(first)) * 10_000 / u128::from(u64::MAX);
     format!("{}.{:02} %", per_mille / 100, per_mille % 100)
 }

@@ -2,6 +2,7 @@
 //!
 //! The admin endpoint of Weir's own store reports these; DynamoDB on AWS does not.
 
+mod darkest;
 mod heat;
 mod html;
 mod sampling;

@@ -99,7 +99,7 @@ fn next(mapping: &Mapping, table: &str) -> Markup {
                 }
                 a href=(stream) { "the waiting records" } "."
             },
-            State::Discarded => { a href=(stream) { "The discarded records, each with a button to redrive it" } "." },
+            State::Discarded => { a href=(stream) { "The discarded records, each with a button to redrive its batch" } "." },
             State::Ended | State::Disabled | State::NotRun | State::Starting => {},
             State::NoRecords | State::Waiting | State::CaughtUp if !table.is_empty() => { a href=(stream) { "Its records" } "." },
             State::NoRecords | State::Waiting | State::CaughtUp => {},

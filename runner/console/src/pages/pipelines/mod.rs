@@ -18,6 +18,7 @@ use local::status::hindrance;
 
 pub(crate) use self::figures::{Change, Sampler, records_read};
 pub(crate) use self::html::html;
+pub(crate) use self::state::State;
 use self::status::Status;
 use self::view::{Absent, Mapping, Stream, View};
 use crate::context::Context;

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::view::{Attempt, Mapping, View};
 use crate::context::Writes;
-use crate::pages::stream::{class, key};
-use crate::parts::{cell, form, message, table, time};
+use crate::pages::stream::{class, key, redrive};
+use crate::parts::{cell, message, table, time};
 use crate::query::href;
 
 /// The maximum number of attempts that the page shows for a mapping: the last attempts. The JSON
@@ -24,7 +24,8 @@ const LOG_BYTES_MAX: usize = 16 * 1024;
 /// Returns the HTML of the page of a record, without its frame.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
-    let back = href(&["stream", &view.sequence], &[("table", table)]);
+    let shard = view.explanation.get("shard").and_then(Value::as_str).unwrap_or_default();
+    let back = href(&["stream", &view.sequence], &[("table", table), ("shard", shard)]);
     let mut left = LOG_BYTES_MAX;
     html! {
         h1 { "Record " (view.sequence) }
@@ -65,12 +66,13 @@ fn verdict(mapping: &Mapping, writes: Writes<'_>, back: &str, left: &mut usize) 
     let rows: Vec<Vec<Markup>> = shown.iter().map(row).collect();
     html! {
         section aria-label=(mapping.mapping) {
-            h2 { (mapping.function) " " span class=(class(&mapping.outcome)) { (mapping.outcome) } }
+            h2 { (mapping.function) " " span class=(class(mapping.state)) { (mapping.state) } }
             p.absent { "mapping " (mapping.mapping) }
             @if !mapping.detail.is_empty() { p { (cell::marked(&mapping.detail)) } }
             @if mapping.filter.len() > 1 { ul { @for line in &mapping.filter { li { (cell::marked(line)) } } } }
+            (patterns(&mapping.patterns))
             @if let Some(object) = &mapping.redrive {
-                (form::button(writes, "/stream/redrive", back, "Redrive", &[("object", object)]))
+                (redrive(writes, back, object, &mapping.function, mapping.redrive_records))
             }
             @if !rows.is_empty() {
                 @if skipped > 0 { (message::note(&format!("{skipped} earlier attempts are in the JSON of this page"))) }
@@ -84,6 +86,15 @@ fn verdict(mapping: &Mapping, writes: Writes<'_>, back: &str, left: &mut usize) 
             @if mapping.missed_reports > 0 {
                 (message::note(&format!("the journal lacks {} reports of this mapping", mapping.missed_reports)))
             }
+        }
+    }
+}
+
+/// Returns the patterns of a filter, with the numbers by which the reasons name them.
+fn patterns(patterns: &[String]) -> Markup {
+    html! {
+        @for (number, pattern) in (1..).zip(patterns) {
+            p.absent { "pattern " (number) " of " (patterns.len()) ": " code { (cell::cut(pattern, None)) } }
         }
     }
 }
@@ -154,9 +165,12 @@ mod tests {
             mapping: "m".to_owned(),
             function: "F".to_owned(),
             outcome: "discarded".to_owned(),
+            state: "discarded",
             detail: "RetryAttemptsExhausted".to_owned(),
             filter: Vec::new(),
+            patterns: vec!["<{}>".to_owned(), "x".repeat(4_096)],
             redrive: Some("aws/x".to_owned()),
+            redrive_records: 1,
             attempts: (0..100).map(attempt).collect(),
             missed_reports: 3,
         };
@@ -175,6 +189,8 @@ mod tests {
         assert!(text.len() < 60 * 1024, "{}", text.len());
         for part in [
             "80 earlier attempts",
+            "pattern 1 of 2: <code>&lt;{}&gt;</code>",
+            "invokes F again with this record, so F must be idempotent",
             "&lt;boom&gt;",
             "&lt;line&gt;",
             "weir logs F --request request-99",

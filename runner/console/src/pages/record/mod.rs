@@ -14,7 +14,7 @@ use crate::error::PageError;
 use crate::query::Query;
 
 /// Collects the data of the page of a record. `record` is a sequence number or an event id; the
-/// query may have the field `table`.
+/// query may have the fields `table` and `shard`.
 ///
 /// # Errors
 /// No `weir up` is running, or neither a stream nor the journal contains the record.
@@ -31,6 +31,7 @@ pub(crate) async fn view(
     let question = Question {
         wanted: Wanted::Record(record),
         table: query.get("table"),
+        shard: query.get("shard"),
         directory: &running.directory,
         endpoint: Some(context.endpoint()),
         streams: Some(context.streams()),

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use local::explain::{Explanation, REDRIVEN, Verdict};
+use local::explain::{Explanation, IN_PROGRESS, REDRIVEN, Verdict};
 use local::journal::Attempt as Tried;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::log;
+use crate::pages::stream;
 
 /// The data of the page of a record.
 #[derive(Clone, Debug, Serialize)]
@@ -38,12 +39,19 @@ pub(crate) struct Mapping {
     pub(crate) function: String,
     /// The outcome, such as `delivered`.
     pub(crate) outcome: String,
+    /// The state that the page shows: `blocked` for a record of a failing batch, as on the page
+    /// Pipelines; otherwise the outcome.
+    pub(crate) state: &'static str,
     /// The reason for the outcome.
     pub(crate) detail: String,
     /// For each pattern of the filter, the reason why it does not match.
     pub(crate) filter: Vec<String>,
+    /// The patterns of the filter, in the order of the template.
+    pub(crate) patterns: Vec<String>,
     /// The failure object, if the record can be redriven.
     pub(crate) redrive: Option<String>,
+    /// The number of records that a redrive sends again; 0 if it is unknown.
+    pub(crate) redrive_records: usize,
     /// The attempts with the record, or with another part of its batch.
     pub(crate) attempts: Vec<Attempt>,
     /// The number of the mapping's reports that the journal lacks.
@@ -76,7 +84,7 @@ pub(crate) struct Attempt {
 impl View {
     /// Returns whether an attempt is running or will follow.
     pub(crate) fn is_open(&self) -> bool {
-        self.mappings.iter().any(|mapping| mapping.outcome == "in progress")
+        self.mappings.iter().any(|mapping| mapping.outcome == IN_PROGRESS)
     }
 
     /// Converts an explanation to the data of the page, without logs.
@@ -114,9 +122,12 @@ impl Mapping {
             mapping: verdict.mapping.clone(),
             function: verdict.function.clone(),
             outcome: verdict.outcome.to_owned(),
+            state: stream::state(verdict),
             detail: verdict.detail.clone(),
             filter: verdict.filter.clone(),
+            patterns: verdict.patterns.clone(),
             redrive: object.filter(|_| verdict.outcome != REDRIVEN),
+            redrive_records: verdict.discarded_together,
             attempts: verdict.attempts.iter().map(attempt).collect(),
             missed_reports: verdict.missed,
         }

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::view::{Mapping, Row, View};
 use crate::context::Writes;
+use crate::pages::pipelines::State;
 use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
@@ -79,7 +80,7 @@ fn record(row: &Row, writes: Writes<'_>, back: &str) -> Markup {
     html! {
         li {
             p {
-                a.sequence href=(href(&["stream", &row.sequence], &[("table", &row.table)])) { (row.sequence) }
+                a.sequence href=(href(&["stream", &row.sequence], &[("table", &row.table), ("shard", &row.shard)])) { (row.sequence) }
                 " " strong { (row.event_name) } " "
                 @if row.by_ttl { "by TTL " }
                 @if let Some(at) = row.at_s { (time::seconds(at)) " " }
@@ -102,12 +103,13 @@ pub(crate) fn key(keys: &Value) -> Markup {
     }
 }
 
-/// Returns the CSS class for an outcome. The page always shows the outcome as a word too.
-pub(crate) fn class(outcome: &str) -> &'static str {
-    match outcome {
+/// Returns the CSS class for the state of a record. The page always shows the state as a word too.
+pub(crate) fn class(state: &str) -> &'static str {
+    match state {
         "delivered" | "redriven" => "good",
         "filtered out" => "off",
         "discarded" | "end unknown" => "bad",
+        blocked if blocked == State::Blocked.word() => State::Blocked.level().class(),
         _ => "wait",
     }
 }
@@ -115,7 +117,7 @@ pub(crate) fn class(outcome: &str) -> &'static str {
 fn verdict(mapping: &Mapping, writes: Writes<'_>, back: &str) -> Markup {
     html! {
         li {
-            span class=(format!("outcome {}", class(&mapping.outcome))) { (mapping.outcome) } " "
+            span class=(format!("outcome {}", class(mapping.state))) { (mapping.state) } " "
             strong { (mapping.function) }
             @if !mapping.detail.is_empty() { ": " (cell::reason(&mapping.detail)) }
             @if mapping.attempts > 0 {
@@ -127,9 +129,28 @@ fn verdict(mapping: &Mapping, writes: Writes<'_>, back: &str) -> Markup {
             }
             " "
             @if let Some(object) = &mapping.redrive {
-                (form::button(writes, "/stream/redrive", back, "Redrive", &[("object", object)]))
+                (redrive(writes, back, object, &mapping.function, mapping.redrive_records))
             }
         }
+    }
+}
+
+/// Returns the button that redrives a failure object, with its consequence.
+pub(crate) fn redrive(
+    writes: Writes<'_>,
+    back: &str,
+    object: &str,
+    function: &str,
+    records: usize,
+) -> Markup {
+    let records = match records {
+        0 => "the records of its discarded batch".to_owned(),
+        1 => "this record".to_owned(),
+        records => format!("the {records} records of its discarded batch"),
+    };
+    html! {
+        (form::button(writes, "/stream/redrive", back, "Redrive", &[("object", object)]))
+        " " span.absent { "invokes " (function) " again with " (records) ", so " (function) " must be idempotent" }
     }
 }
 
@@ -169,10 +190,12 @@ mod tests {
                 mapping: "m".to_owned(),
                 function: "F".to_owned(),
                 outcome: outcome.to_owned(),
-                detail: "pattern 0 does not match: `eventName` wants \"X\"".to_owned(),
+                state: if outcome == "in progress" { "blocked" } else { "discarded" },
+                detail: "pattern 1 of 1 does not match: `eventName` wants \"X\"".to_owned(),
                 attempts: 2,
                 last_attempt: Some("ok 7 ms".to_owned()),
                 redrive: redrive.map(str::to_owned),
+                redrive_records: 3,
             }],
         }
     }
@@ -183,7 +206,8 @@ mod tests {
         let text = html(&view(vec![row("discarded", Some("aws/x"))]), Writes::Allowed(&token));
         let text = text.into_string();
         for part in [
-            "/stream/41?table=t",
+            "/stream/41?table=t&amp;shard=s",
+            "invokes F again with the 3 records of its discarded batch, so F must be idempotent",
             "by TTL",
             "&lt;a&gt;",
             "wants &quot;X&quot;",
@@ -199,7 +223,15 @@ mod tests {
             html(&view(vec![row("discarded", Some("aws/x"))]), Writes::Refused).into_string();
         assert!(text.contains("disabled") && !text.contains("name=\"token\""), "{text}");
         let text = html(&view(vec![row("delivered", None)]), Writes::Allowed(&token)).into_string();
-        assert!(!text.contains("Redrive"), "{text}");
+        assert!(!text.contains("Redrive") && !text.contains("idempotent"), "{text}");
+    }
+
+    #[test]
+    fn a_record_of_a_failing_batch_has_the_word_and_colour_of_pipelines() {
+        let text = html(&view(vec![row("in progress", None)]), Writes::Refused).into_string();
+        assert!(text.contains("<span class=\"outcome bad\">blocked</span>"), "{text}");
+        let classes = ["delivered", "filtered out", "discarded", "in progress"].map(class);
+        assert_eq!(classes, ["good", "off", "bad", "wait"]);
     }
 
     /// Goal: a page with the longest keys and reasons stays below 60 KB.

@@ -10,7 +10,8 @@ use local::explain::{Found, Verdict, verdicts_of_newest};
 use model::Item;
 
 pub(crate) use self::arrivals::{Arrivals, Arrived};
-pub(crate) use self::html::{class, html, key};
+pub(crate) use self::html::{class, html, key, redrive};
+pub(crate) use self::view::state;
 use self::view::{Mapping, Row, View};
 use crate::context::Context;
 use crate::error::PageError;
@@ -33,27 +34,26 @@ const TABLES_MAX: usize = 12;
 pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
     let limit = query.number("limit", RECORDS, RECORDS_MAX)?;
     let key = query.get("key").map(key_of).transpose()?;
-    let tables = tables(context).await?;
     let table = query.get("table").map(str::to_owned);
-    check_table(&tables, table.as_deref())?;
     if key.is_some() && table.is_none() {
         let instead = "the table of the item";
         return Err(PageError::bad_input("table", "a key requires a table", instead));
     }
-    let chosen: Vec<String> = match &table {
-        Some(table) => vec![table.clone()],
-        None => tables.iter().take(TABLES_MAX).cloned().collect(),
+    let (tables, all) = match &table {
+        // The list of tables is needed only for the form, so both requests are sent concurrently.
+        Some(table) => {
+            let own = newest(context, table, limit, key.as_ref());
+            let (tables, own) = tokio::join!(tables(context), own);
+            let tables = tables?;
+            check_table(&tables, Some(table))?;
+            (tables, own?)
+        }
+        None => {
+            let tables = tables(context).await?;
+            let all = newest_of_all(context, &tables, limit).await?;
+            (tables, all)
+        }
     };
-    let reads = chosen.iter().map(|table| newest(context, table, limit, key.as_ref()));
-    let mut all = Newest::default();
-    for own in try_join_all(reads).await? {
-        all.records.extend(own.records);
-        all.read += own.read;
-        all.is_cut |= own.is_cut;
-        all.since_s = all.since_s.max(own.since_s);
-    }
-    sort(&mut all.records);
-    all.records.truncate(limit);
     let (records, verdicts) = with_verdicts(context, all.records).await?;
     let fields: Vec<(&str, &str)> = query.fields().filter(|(name, _)| *name != "notice").collect();
     let rows = records.iter().zip(&verdicts).map(|(found, verdicts)| row(found, verdicts));
@@ -70,6 +70,26 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         since_s: all.since_s,
         is_cut: all.is_cut,
     })
+}
+
+/// Reads the newest records of the first [`TABLES_MAX`] tables.
+async fn newest_of_all(
+    context: &Context,
+    tables: &[String],
+    limit: usize,
+) -> Result<Newest, PageError> {
+    let tables = tables.iter().take(TABLES_MAX);
+    let reads: Vec<_> = tables.map(|table| newest(context, table, limit, None)).collect();
+    let mut all = Newest::default();
+    for own in try_join_all(reads).await? {
+        all.records.extend(own.records);
+        all.read += own.read;
+        all.is_cut |= own.is_cut;
+        all.since_s = all.since_s.max(own.since_s);
+    }
+    sort(&mut all.records);
+    all.records.truncate(limit);
+    Ok(all)
 }
 
 /// Checks that the chosen table, if any, has a stream.

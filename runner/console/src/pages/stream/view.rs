@@ -4,6 +4,8 @@ use local::explain::{REDRIVEN, Verdict};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::pages::pipelines::State;
+
 /// The data of the page Stream.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct View {
@@ -59,6 +61,9 @@ pub(crate) struct Mapping {
     pub(crate) function: String,
     /// The outcome, such as `delivered` or `filtered out`.
     pub(crate) outcome: String,
+    /// The state that the page shows: `blocked` for a record of a failing batch, as on the page
+    /// Pipelines; otherwise the outcome.
+    pub(crate) state: &'static str,
     /// The reason: the clause of the filter, the error, or the destination of the discarded record.
     pub(crate) detail: String,
     /// The number of attempts with the record.
@@ -67,6 +72,8 @@ pub(crate) struct Mapping {
     pub(crate) last_attempt: Option<String>,
     /// The failure object, if the record can be redriven.
     pub(crate) redrive: Option<String>,
+    /// The number of records that a redrive sends again; 0 if it is unknown.
+    pub(crate) redrive_records: usize,
 }
 
 impl Mapping {
@@ -78,10 +85,17 @@ impl Mapping {
             mapping: verdict.mapping.clone(),
             function: verdict.function.clone(),
             outcome: verdict.outcome.to_owned(),
+            state: state(verdict),
             detail: verdict.detail.clone(),
             attempts: own().count(),
             last_attempt: own().next_back().map(|attempt| verdict.end(attempt)),
             redrive: object.filter(|_| verdict.outcome != REDRIVEN),
+            redrive_records: verdict.discarded_together,
         }
     }
+}
+
+/// Returns the state of a record in a mapping, in the word that the page Pipelines uses.
+pub(crate) fn state(verdict: &Verdict) -> &'static str {
+    if verdict.is_blocked { State::Blocked.word() } else { verdict.outcome }
 }

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use crate::migrate::report::pointer::at;
 use crate::migrate::start::workers;
+use crate::migrate::switch::arguments::TIMEOUT_SECONDS;
+use crate::migrate::switch::claim::RELEASE_LIMIT;
 use crate::migrate::switch::cutover;
 use client::output::counted;
 
@@ -39,13 +41,37 @@ pub struct CutoverSafety {
     pub sentence: String,
     /// The reasons against a cut-over. The sentence contains the first reason.
     pub reasons: Vec<String>,
+    /// The expected maximum time for which the cut-over blocks writers; `None` if it is not safe.
+    pub writers_blocked: Option<WritersBlocked>,
+}
+
+/// The expected maximum time for which a cut-over blocks writers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct WritersBlocked {
+    /// The maximum number of seconds until the cut-over is committed or rolled back.
+    pub seconds_max: u64,
+    /// The default of `--timeout` in seconds, which is a part of `seconds_max`.
+    pub timeout_seconds: u64,
+    /// The maximum number of further seconds for a rollback.
+    pub rollback_seconds_max: u64,
+}
+
+impl WritersBlocked {
+    fn of(plan: &Plan) -> Self {
+        Self {
+            seconds_max: cutover::blocked_seconds_max(plan),
+            timeout_seconds: TIMEOUT_SECONDS,
+            rollback_seconds_max: RELEASE_LIMIT.as_secs(),
+        }
+    }
 }
 
 impl CutoverSafety {
     fn against(answer: Safety, reasons: Vec<String>) -> Self {
         let head = if answer == Safety::No { "No" } else { "Unknown" };
         let first = reasons.first().map(String::as_str).unwrap_or_default();
-        Self { answer, sentence: format!("{head}: {first}"), reasons }
+        let sentence = format!("{head}: {first}");
+        Self { answer, sentence, reasons, writers_blocked: None }
     }
 }
 
@@ -53,7 +79,10 @@ impl CutoverSafety {
 pub(crate) fn of_cutover(plan: &Plan, status: &Value) -> CutoverSafety {
     let name = plan.migration.as_str();
     let phase = at(status, "/phase").as_str().and_then(Phase::from_name).unwrap_or_default();
-    let only = |answer, sentence| CutoverSafety { answer, sentence, reasons: Vec::new() };
+    let only = |answer, sentence| {
+        let (reasons, writers_blocked) = (Vec::new(), None);
+        CutoverSafety { answer, sentence, reasons, writers_blocked }
+    };
     match decide_verb(name, plan.kind, Verb::Cutover, phase) {
         VerbDecision::AlreadyDone => {
             only(Safety::Done, format!("Done: the cut-over of `{name}` is complete"))
@@ -83,7 +112,9 @@ pub(crate) fn of_cutover(plan: &Plan, status: &Value) -> CutoverSafety {
                         false => "",
                     };
                     let what = cutover::consequence(plan);
-                    only(Safety::Yes, format!("Yes{lasting}: {what}"))
+                    let writers_blocked = Some(WritersBlocked::of(plan));
+                    let yes = only(Safety::Yes, format!("Yes{lasting}: {what}"));
+                    CutoverSafety { writers_blocked, ..yes }
                 }
             }
         }
@@ -216,6 +247,9 @@ mod tests {
             assert!(found.sentence.starts_with(sentence), "{phase}: {}", found.sentence);
             let is_against = matches!(expected, Safety::No | Safety::Unknown);
             assert_eq!(!found.reasons.is_empty(), is_against, "{phase}");
+            let blocked = found.writers_blocked.map(|it| it.seconds_max);
+            let most = 70 + u64::from(plan.gate_seconds) + u64::from(plan.settle_seconds);
+            assert_eq!(blocked, (expected == Safety::Yes).then_some(most), "{phase}");
         }
         let stale = json!({
             "migration": "shop", "phase": "ready", "stale": true, "stale_seconds": 90_000,

@@ -9,13 +9,16 @@ use crate::migrate::failure::Result;
 use crate::migrate::switch::verb_hooks;
 use client::exit::Exit;
 
+/// The default of `--timeout`, in seconds.
+pub(crate) const TIMEOUT_SECONDS: u64 = 60;
+
 /// Arguments of a switch.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SwitchArguments {
     /// The migration
     pub(crate) name: String,
     /// Seconds after which a switch that is not committed is rolled back
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = TIMEOUT_SECONDS)]
     pub(crate) timeout: u64,
     /// Report what would happen, without changing anything
     #[arg(long)]

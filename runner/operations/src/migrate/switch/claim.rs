@@ -20,7 +20,7 @@ use client::output::say;
 
 /// Time for which a rollback is retried. The time is long, because writers are blocked until the
 /// rollback succeeds, and perhaps no other command unblocks them.
-const RELEASE_LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const RELEASE_LIMIT: Duration = Duration::from_secs(60);
 const RELEASE_PAUSE: Duration = Duration::from_secs(1);
 /// Time for which a claim is retried if it gets no response. Writers are not blocked during these
 /// retries.

@@ -9,10 +9,11 @@ use rules::migration::Phase;
 use rules::migration::plan::{Direction, Plan};
 
 use crate::migrate::context::Context;
+use crate::migrate::drain::catch_up::LAST_LOOK;
 use crate::migrate::failure::{Failure, Result, refused};
 use crate::migrate::report::application;
 use crate::migrate::report::backfill::{advance, look};
-use crate::migrate::switch::arguments::SwitchArguments;
+use crate::migrate::switch::arguments::{SwitchArguments, TIMEOUT_SECONDS};
 use crate::migrate::switch::executor::{Executor, SwitchRequest};
 use crate::migrate::switch::inverse_check;
 use crate::migrate::switch::verb_hooks;
@@ -132,6 +133,13 @@ pub(crate) fn consequence(plan: &Plan) -> String {
         plan.gate_seconds,
         plan.target_tables(Direction::Forward).join(", "),
     )
+}
+
+/// Returns the expected maximum number of seconds for which a cut-over with the default `--timeout`
+/// blocks writers, before a rollback.
+pub(crate) fn blocked_seconds_max(plan: &Plan) -> u64 {
+    let of_plan = u64::from(plan.gate_seconds) + u64::from(plan.settle_seconds);
+    TIMEOUT_SECONDS + of_plan + LAST_LOOK.as_secs()
 }
 
 /// Returns why the last comparison is too old for a cut-over; `None` if the comparison is recent

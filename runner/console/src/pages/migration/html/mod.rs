@@ -78,6 +78,13 @@ fn safety(view: &View) -> Markup {
                     Safety::Unknown | Safety::Begun => "wait",
                 };
                 p.answer { strong class=(class) { (cutover.sentence) "." } }
+                @if let Some(blocked) = &cutover.writers_blocked {
+                    p {
+                        "Writers are blocked for at most about " (blocked.seconds_max) " s with the default "
+                        code { "--timeout" } " of " (blocked.timeout_seconds) " s, then for up to "
+                        (blocked.rollback_seconds_max) " s more if the cut-over is rolled back."
+                    }
+                }
                 @if cutover.reasons.len() > 1 {
                     p { "Reasons against a cut-over:" }
                     ul { @for reason in &cutover.reasons { li { (reason) } } }

@@ -1,6 +1,6 @@
 //! Tests that the page of a migration contains the right words for its data.
 
-use operations::migrate::api::{CutoverSafety, EndedSwitch, PhaseStep};
+use operations::migrate::api::{CutoverSafety, EndedSwitch, PhaseStep, WritersBlocked};
 use serde_json::json;
 
 use super::super::view::{Line, Verified, Workers};
@@ -45,6 +45,7 @@ fn view() -> View {
             answer: Safety::No,
             sentence: "No: it is copying".to_owned(),
             reasons: vec!["it is copying".to_owned(), "a second reason".to_owned()],
+            writers_blocked: None,
         }),
         backfill: Backfill {
             copied_percent: 42,
@@ -122,6 +123,22 @@ fn the_page_answers_what_an_operator_asks() {
         assert!(page.contains(part), "{part}\n{page}");
     }
     assert!(!page.contains("<i>") && !page.contains("style=\""), "{page}");
+}
+
+#[test]
+fn a_safe_cutover_has_the_time_for_which_writers_are_blocked() {
+    let (seconds_max, timeout_seconds, rollback_seconds_max) = (77, 60, 50);
+    let blocked = WritersBlocked { seconds_max, timeout_seconds, rollback_seconds_max };
+    let cutover = CutoverSafety {
+        answer: Safety::Yes,
+        sentence: "Yes: writers would be blocked".to_owned(),
+        reasons: Vec::new(),
+        writers_blocked: Some(blocked),
+    };
+    let page = html(&View { cutover: Some(cutover), ..view() }, Writes::Refused).into_string();
+    let bound = "at most about 77 s with the default <code>--timeout</code> of 60 s, then for up to 50 s more";
+    assert!(page.contains(bound), "{page}");
+    assert!(!html(&view(), Writes::Refused).into_string().contains("at most about"), "{page}");
 }
 
 #[test]
