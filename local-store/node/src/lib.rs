@@ -3,8 +3,8 @@
 //! The crate is deterministic: a [`Node`] starts no thread, reads no system clock and never
 //! iterates over an unordered collection. Disk, blocking work, peers, time and seed are injected
 //! ([`Parts`]), so the simulation runs the same code. The crate also contains the implementations
-//! for a real process: a thread ([`worker::ThreadWorker`]), directories ([`DirectoryLocation`]) and
-//! [`random_seed`]. The consensus library is openraft; `docs/decisions/0006-replication.md` lists
+//! for a real process: a thread ([`worker::ThreadWorker`]) and [`random_seed`]. The consensus
+//! library is openraft; `docs/decisions/0006-replication.md` lists
 //! the properties that the store relies on.
 //!
 //! Every node accepts every request. It forwards a write to the leader. For a strong read it

@@ -285,6 +285,7 @@ impl StateLocation for MemoryLocation {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the tests use real directories")]
 mod tests {
     use std::fs;
     use std::ops::ControlFlow;
