@@ -4,6 +4,7 @@
 pub mod access;
 pub mod api;
 pub mod command_line;
+pub mod fatal;
 pub mod gate;
 pub mod http;
 mod mac;

@@ -10,6 +10,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use crate::fatal::{Fatal, fatal};
 use crate::mac::{MAC_BYTES, MacKey};
 
 /// The name of the key's file in the data directory.
@@ -32,13 +33,13 @@ impl TokenKey {
     ///
     /// # Errors
     /// The file is damaged, or cannot be read or created. The message includes what to do.
-    pub fn open(directory: &Path) -> Result<Self, String> {
+    pub fn open(directory: &Path) -> Result<Self, Fatal> {
         let path = directory.join(FILE);
         let remove = "remove the file; existing shard iterators then become invalid";
         match Self::read(&path, remove)? {
             Some(key) => Ok(key),
             None => Self::create(directory, &path)
-                .map_err(|error| format!("cannot create `{}`: {error}", path.display())),
+                .map_err(|error| fatal!("cannot create `{}`: {error}", path.display())),
         }
     }
 
@@ -47,24 +48,24 @@ impl TokenKey {
     ///
     /// # Errors
     /// The file is missing or damaged, or cannot be read. The message includes what to do.
-    pub(crate) fn of_member(directory: &Path) -> Result<Self, String> {
+    pub(crate) fn of_member(directory: &Path) -> Result<Self, Fatal> {
         let path = directory.join(FILE);
         Self::read(&path, "copy the file from the data directory of another node")?.ok_or_else(|| {
-            format!(
+            fatal!(
                 "`{}` is missing: copy it from the data directory of another node; if no node has the file, write the same {KEY_BYTES} random bytes to it on every node",
                 path.display()
             )
         })
     }
 
-    fn read(path: &Path, remedy: &str) -> Result<Option<Self>, String> {
+    fn read(path: &Path, remedy: &str) -> Result<Option<Self>, Fatal> {
         let name = path.display();
         match fs::read(path) {
             Ok(bytes) => <[u8; KEY_BYTES]>::try_from(bytes)
                 .map(|key| Some(Self(key)))
-                .map_err(|_| format!("`{name}` is damaged; {remedy}")),
+                .map_err(|_| fatal!("`{name}` is damaged; {remedy}")),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(format!("cannot read `{name}`: {error}")),
+            Err(error) => Err(fatal!("cannot read `{name}`: {error}")),
         }
     }
 
@@ -72,10 +73,10 @@ impl TokenKey {
     ///
     /// # Errors
     /// The bytes are not a key, or the file cannot be written.
-    pub(crate) fn adopt(directory: &Path, bytes: &[u8]) -> Result<Self, String> {
-        let bytes = <[u8; KEY_BYTES]>::try_from(bytes).map_err(|error| error.to_string())?;
+    pub(crate) fn adopt(directory: &Path, bytes: &[u8]) -> Result<Self, Fatal> {
+        let bytes = <[u8; KEY_BYTES]>::try_from(bytes).map_err(Fatal::new)?;
         Self::write(directory, &directory.join(FILE), bytes)
-            .map_err(|error| format!("cannot write `{FILE}`: {error}"))
+            .map_err(|error| fatal!("cannot write `{FILE}`: {error}"))
     }
 
     /// Returns the bytes of the key, for other nodes of the store.
@@ -138,15 +139,16 @@ mod tests {
         assert!(!TokenKey::open(other.path()).unwrap().verify("a", "b", b"c", &mac));
         fs::write(&file, b"short").unwrap();
         assert!(
-            TokenKey::open(folder.path()).is_err_and(|error| error.contains("; remove the file"))
+            TokenKey::open(folder.path())
+                .is_err_and(|error| error.to_string().contains("; remove the file"))
         );
         let damaged = TokenKey::of_member(folder.path());
         assert!(damaged.is_err_and(|error| {
-            error.contains("; copy the file from the data directory of another node")
+            error.to_string().contains("; copy the file from the data directory of another node")
         }));
         fs::remove_file(&file).unwrap();
         let missing = TokenKey::of_member(folder.path());
-        assert!(missing.is_err_and(|error| error.contains("of another node")));
+        assert!(missing.is_err_and(|error| error.to_string().contains("of another node")));
         assert!(!file.exists());
     }
 }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
 
+use client::failure::Failure;
 use locks::Mutex;
 use serde::Serialize;
 
@@ -62,14 +63,14 @@ impl Tasks {
         work: impl FnOnce() -> F + Send + 'static,
     ) -> Result<u64, PageError>
     where
-        F: Future<Output = Result<String, String>>,
+        F: Future<Output = Result<String, Failure>>,
     {
         let id = self.begin(what)?;
         let tasks = self.clone();
         tokio::spawn(async move {
             let state = match apart(work).await {
                 Ok(Ok(answer)) => TaskState::Done(answer),
-                Ok(Err(reason)) => TaskState::Failed(reason),
+                Ok(Err(failure)) => TaskState::Failed(failure.to_string()),
                 Err(error) => TaskState::Failed(error.to_string()),
             };
             tasks.end(id, state);
@@ -123,7 +124,7 @@ mod tests {
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let wait = |until: tokio::sync::oneshot::Receiver<()>| {
             || async move {
-                until.await.map_err(|error| error.to_string())?;
+                until.await.map_err(Failure::fatal)?;
                 Ok("{}".to_owned())
             }
         };
@@ -137,7 +138,7 @@ mod tests {
         }
         assert_eq!(find(&tasks, first).unwrap().state, TaskState::Done("{}".to_owned()));
         for _ in 0..2 * KEPT_MAX {
-            let id = tasks.start("more".to_owned(), || async { Err("no".to_owned()) }).unwrap();
+            let id = tasks.start("more".to_owned(), || async { Err("no".into()) }).unwrap();
             while find(&tasks, id).unwrap().state == TaskState::Running {
                 tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             }

@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::requester::is_account;
+use crate::fatal::{Fatal, fatal};
 
 /// The maximum size of the file in bytes, enough for thousands of keys.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -46,26 +47,26 @@ impl AccessKeys {
     ///
     /// # Errors
     /// A message of one line: the problem, its line in the file, and how to correct it.
-    pub fn read(path: &Path) -> Result<Self, String> {
+    pub fn read(path: &Path) -> Result<Self, Fatal> {
         let name = path.display();
         let metadata =
-            fs::metadata(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
+            fs::metadata(path).map_err(|error| fatal!("cannot read `{name}`: {error}"))?;
         if metadata.len() > FILE_BYTES_MAX {
-            return Err(format!("`{name}` is larger than {FILE_BYTES_MAX} bytes"));
+            return Err(fatal!("`{name}` is larger than {FILE_BYTES_MAX} bytes"));
         }
         if metadata.permissions().mode() & 0o077 != 0 {
             tracing::warn!("other users of this machine can read `{name}`: run `chmod 600 {name}`");
         }
         let text =
-            fs::read_to_string(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
-        Self::parse(&text).map_err(|error| format!("`{name}`: {error}"))
+            fs::read_to_string(path).map_err(|error| fatal!("cannot read `{name}`: {error}"))?;
+        Self::parse(&text).map_err(|error| fatal!("`{name}`: {error}"))
     }
 
     /// Parses the contents of a file.
     ///
     /// # Errors
     /// A message with the problem and its line in the file.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, Fatal> {
         let mut keys = Self::default();
         let mut section: Option<Section> = None;
         for (position, line) in text.lines().enumerate() {
@@ -78,10 +79,10 @@ impl AccessKeys {
                 continue;
             }
             let Some((name, value)) = line.split_once('=') else {
-                return Err(format!("line {number}: expected `[section]` or `name = value`"));
+                return Err(fatal!("line {number}: expected `[section]` or `name = value`"));
             };
             let Some(section) = &mut section else {
-                return Err(format!(
+                return Err(fatal!(
                     "line {number}: expected a `[section]` before the first setting"
                 ));
             };
@@ -95,30 +96,30 @@ impl AccessKeys {
         }
         keys.end(section)?;
         if keys.0.is_empty() {
-            return Err("there is no access key; expected a section with `aws_access_key_id` and \
-                        `aws_secret_access_key`"
-                .to_owned());
+            return Err(fatal!(
+                "there is no access key; expected a section with `aws_access_key_id` and `aws_secret_access_key`"
+            ));
         }
         Ok(keys)
     }
 
-    fn end(&mut self, section: Option<Section>) -> Result<(), String> {
+    fn end(&mut self, section: Option<Section>) -> Result<(), Fatal> {
         let Some(Section { line, id, secret, account }) = section else { return Ok(()) };
         let (Some(id), Some(secret)) = (id, secret) else {
-            return Err(format!(
+            return Err(fatal!(
                 "line {line}: the section must have `aws_access_key_id` and `aws_secret_access_key`"
             ));
         };
         if id.is_empty() || secret.is_empty() || id.contains(['/', ',', ' ']) {
-            return Err(format!(
+            return Err(fatal!(
                 "line {line}: the id and the secret must not be empty, and the id must not contain `/`, `,` or a space"
             ));
         }
         if account.as_deref().is_some_and(|account| !is_account(account)) {
-            return Err(format!("line {line}: `aws_account_id` must have twelve digits"));
+            return Err(fatal!("line {line}: `aws_account_id` must have twelve digits"));
         }
         if self.0.insert(id, Key { secret, account }).is_some() {
-            return Err(format!("line {line}: duplicate `aws_access_key_id`"));
+            return Err(fatal!("line {line}: duplicate `aws_access_key_id`"));
         }
         Ok(())
     }
@@ -176,7 +177,7 @@ mod tests {
                 "line 4: duplicate",
             ),
         ] {
-            let error = AccessKeys::parse(text).unwrap_err();
+            let error = AccessKeys::parse(text).unwrap_err().to_string();
             assert!(error.contains(part) && !error.contains("hidden"), "{text}: {error}");
         }
     }

@@ -26,7 +26,7 @@ use super::expressions::Substitutions;
 use super::item_collections;
 use super::metering::{self, Admitted};
 use super::parameters::Parameters;
-use super::put_item::check_size;
+use super::put_item::{check_size, damaged};
 use super::tables;
 use super::update_item::{check_leaves_key, read_expressions};
 use super::wording::{Checked, Wording};
@@ -153,7 +153,7 @@ pub(super) async fn transact_write_items(
 
 /// Checks that the total size of the operations is at most 4 MB.
 pub(crate) fn check_payload(writes: &[Write]) -> Result<(), ApiError> {
-    if payload_bytes(writes).map_err(|reason| ApiError::defect(&reason))? > TRANSACTION_BYTES_MAX {
+    if payload_bytes(writes)? > TRANSACTION_BYTES_MAX {
         return Err(ApiError::validation(TRANSACTION_TOO_LARGE));
     }
     Ok(())
@@ -162,11 +162,11 @@ pub(crate) fn check_payload(writes: &[Write]) -> Result<(), ApiError> {
 /// Returns the size of operations in bytes: the items of puts, and the values of updates and
 /// conditions. Existing items do not count, as a test by Scylla shows, which deletes 5 MB in one
 /// transaction of DynamoDB.
-fn payload_bytes(writes: &[Write]) -> Result<usize, String> {
+fn payload_bytes(writes: &[Write]) -> Result<usize, ApiError> {
     let mut bytes = 0;
     for write in writes {
         bytes += match &write.action {
-            WriteAction::Put(item) => item.size().map_err(|error| error.to_string())?,
+            WriteAction::Put(item) => item.size().map_err(damaged)?,
             WriteAction::Update(update) => encoded_bytes(update)?,
             WriteAction::Delete | WriteAction::Check => 0,
         };
@@ -175,8 +175,9 @@ fn payload_bytes(writes: &[Write]) -> Result<usize, String> {
     Ok(bytes)
 }
 
-fn encoded_bytes<T: Serialize>(expression: &T) -> Result<usize, String> {
-    postcard::experimental::serialized_size(expression).map_err(|error| error.to_string())
+fn encoded_bytes<T: Serialize>(expression: &T) -> Result<usize, ApiError> {
+    postcard::experimental::serialized_size(expression)
+        .map_err(|error| ApiError::defect(&error.to_string()))
 }
 
 /// Admits the operations. Cancels the transaction if an operation exceeds the throughput of its

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::fatal::{Fatal, fatal};
 use crate::gate;
 use crate::peer::ClusterSecret;
 use crate::store::Member;
@@ -34,18 +35,18 @@ pub(super) struct Flags {
     cluster_secret: Option<PathBuf>,
 }
 
-fn parse_peer(text: &str) -> Result<(u64, SocketAddr), String> {
-    let wrong = || "expected a node's number and address, such as 2=127.0.0.1:9002".to_owned();
+fn parse_peer(text: &str) -> Result<(u64, SocketAddr), Fatal> {
+    let wrong = || fatal!("expected a node's number and address, such as 2=127.0.0.1:9002");
     let (slot, address) = text.split_once('=').ok_or_else(wrong)?;
     let slot: u64 = slot.parse().map_err(|_| wrong())?;
     let address: SocketAddr = address.parse().map_err(|_| wrong())?;
     if !(1..=SLOT_MAX).contains(&slot) {
-        return Err(format!("the number of a node must be from 1 to {SLOT_MAX}"));
+        return Err(fatal!("the number of a node must be from 1 to {SLOT_MAX}"));
     }
     if address.port() == 0 {
-        return Err(
-            "port 0 is not allowed: specify the port at which peers reach the node".to_owned()
-        );
+        return Err(fatal!(
+            "port 0 is not allowed: specify the port at which peers reach the node"
+        ));
     }
     Ok((slot, address))
 }
@@ -53,14 +54,13 @@ fn parse_peer(text: &str) -> Result<(u64, SocketAddr), String> {
 impl Flags {
     /// Returns the node of this process after binding its port for peers; `None` if all nodes run
     /// in this process.
-    pub(super) async fn member(self) -> Result<Option<Member>, String> {
+    pub(super) async fn member(self) -> Result<Option<Member>, Fatal> {
         let secret = self.cluster_secret.as_deref().map(ClusterSecret::read).transpose()?;
         let Some(slot) = self.node else { return Ok(None) };
         let addresses = check_peers(slot, &self.peer, secret.is_some())?;
-        let no_address = "the address of this node is missing; add it with --peer";
-        let own = addresses.get(&slot).copied().ok_or(no_address)?;
-        let listener =
-            gate::take_port("port for peers", own).await.map_err(|error| error.to_string())?;
+        let no_address = || fatal!("the address of this node is missing; add it with --peer");
+        let own = addresses.get(&slot).copied().ok_or_else(no_address)?;
+        let listener = gate::take_port("port for peers", own).await.map_err(Fatal::new)?;
         Ok(Some(Member { slot, addresses, secret, listener }))
     }
 }
@@ -69,13 +69,13 @@ fn check_peers(
     slot: u64,
     peers: &[(u64, SocketAddr)],
     has_secret: bool,
-) -> Result<BTreeMap<u64, SocketAddr>, String> {
+) -> Result<BTreeMap<u64, SocketAddr>, Fatal> {
     let addresses: BTreeMap<u64, SocketAddr> = peers.iter().copied().collect();
     if addresses.len() != peers.len() {
-        return Err("--peer names a node twice; name each node once".to_owned());
+        return Err(fatal!("--peer names a node twice; name each node once"));
     }
     if addresses.len() != REPLICAS {
-        return Err(format!(
+        return Err(fatal!(
             "{} named with --peer; name all {REPLICAS} nodes of the store, including this one",
             match addresses.len() {
                 1 => "1 node is".to_owned(),
@@ -84,12 +84,12 @@ fn check_peers(
         ));
     }
     if !addresses.contains_key(&slot) {
-        return Err(format!("--peer {slot}=ADDRESS is missing: name the address of this node too"));
+        return Err(fatal!("--peer {slot}=ADDRESS is missing: name the address of this node too"));
     }
     if let Some(outside) = addresses.values().find(|address| !address.ip().is_loopback())
         && !has_secret
     {
-        return Err(format!(
+        return Err(fatal!(
             "refusing to use {outside} without --cluster-secret: anyone who can reach it could \
              read and change everything; use loopback addresses, or --cluster-secret FILE"
         ));
@@ -114,7 +114,7 @@ mod tests {
             (4, three, "--peer 4=ADDRESS is missing"),
             (1, "1=127.0.0.1:1 2=127.0.0.1:2 3=10.0.0.1:3", "10.0.0.1:3 without --cluster-secret"),
         ] {
-            let error = check_peers(slot, &peers(text), false).unwrap_err();
+            let error = check_peers(slot, &peers(text), false).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
         assert!(check_peers(1, &peers("1=10.0.0.1:1 2=10.0.0.2:1 3=10.0.0.3:1"), true).is_ok());

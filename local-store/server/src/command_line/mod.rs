@@ -14,6 +14,7 @@ use std::process;
 use clap::{Parser, Subcommand};
 
 use crate::access::AccessKeys;
+use crate::fatal::{Fatal, fatal};
 use crate::gate::{AllowList, BoundListener};
 use crate::http::{self, Access};
 use crate::store::{Config, Store};
@@ -99,24 +100,24 @@ enum Command {
 
 /// Returns the access rules from the flags: requests from this machine, or requests signed with an
 /// access key.
-fn access(arguments: &Arguments) -> Result<Access, String> {
+fn access(arguments: &Arguments) -> Result<Access, Fatal> {
     let keys = arguments.access_keys.as_deref().map(AccessKeys::read).transpose()?;
     if !arguments.host.is_loopback() && keys.is_none() {
-        return Err(format!(
+        return Err(fatal!(
             "refusing to listen on {} without --access-keys: anyone who can reach it could read and change everything; use a loopback address such as --host 127.0.0.1, or --access-keys FILE",
             arguments.host
         ));
     }
-    let allowed = AllowList::new(&arguments.allow_host, &arguments.allow_origin)
-        .map_err(|error| error.to_string())?;
+    let allowed =
+        AllowList::new(&arguments.allow_host, &arguments.allow_origin).map_err(Fatal::new)?;
     Ok(Access { keys, allowed, separate_tables: arguments.separate_tables })
 }
 
-fn parse_replicas(text: &str) -> Result<u64, String> {
+fn parse_replicas(text: &str) -> Result<u64, Fatal> {
     match text {
         "1" => Ok(1),
         "3" => Ok(3),
-        _ => Err("must be 3, or 1 for no replication".to_owned()),
+        _ => Err(fatal!("must be 3, or 1 for no replication")),
     }
 }
 
@@ -124,13 +125,13 @@ fn parse_replicas(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// A message of one line: the error and what to do about it.
-pub async fn run(arguments: Arguments) -> Result<(), String> {
+pub async fn run(arguments: Arguments) -> Result<(), Fatal> {
     if let Some(Command::Status(flags)) = arguments.command {
         return status::run(flags).await;
     }
     let access = access(&arguments)?;
     platform::private_files::begin();
-    Descriptors::prepare().map_err(|error| error.to_string())?;
+    Descriptors::prepare().map_err(Fatal::new)?;
     let config = Config {
         directory: arguments.data,
         region: arguments.region,
@@ -143,7 +144,7 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
         Some(keys) => BoundListener::with_keys("store", address, keys).await,
         None => BoundListener::new("store", address).await,
     };
-    let bound = bound.map_err(|error| error.to_string())?;
+    let bound = bound.map_err(Fatal::new)?;
     let on_fatal = Box::new(end_process);
     let opened = match arguments.member.member().await? {
         Some(member) => {
@@ -151,14 +152,14 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
         }
         None => Store::open(config, on_fatal).await,
     };
-    let store = opened.map_err(|error| error.to_string())?;
+    let store = opened.map_err(Fatal::new)?;
     if let Some(line) = unused_arcs(arguments.arcs, store.arcs().count()) {
         tracing::warn!("{line}");
     }
     store.traffic().set_throughput(arguments.throughput);
     if let Some(bytes_max) = arguments.item_collection_bytes {
         let limit = partition::Command::LimitItemCollections { bytes_max };
-        store.submit(vec![limit]).await.map_err(|error| error.to_string())?;
+        store.submit(vec![limit]).await.map_err(Fatal::new)?;
     }
     tracing::info!("listening on http://{}", bound.address());
     http::serve_with(bound, store, access, end(arguments.end_with_stdin)).await;

@@ -13,6 +13,8 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
+use crate::fatal::{Fatal, fatal};
+
 /// The time-out of a request. A store responds in a fraction of this time even if its peers are
 /// unreachable.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,7 +53,7 @@ enum Output {
 }
 
 /// Requests the state of the store and prints it.
-pub(super) async fn run(flags: Flags) -> Result<(), String> {
+pub(super) async fn run(flags: Flags) -> Result<(), Fatal> {
     let client = Client::new(&flags.endpoint)?;
     let mut status = client.send(Method::GET, "/_weir/status", None).await?;
     if flags.hot {
@@ -69,7 +71,7 @@ pub(super) async fn run(flags: Flags) -> Result<(), String> {
         Output::Json => format!("{status:#}\n"),
         Output::Table => render(&status),
     };
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| error.to_string())
+    std::io::stdout().write_all(text.as_bytes()).map_err(Fatal::new)
 }
 
 /// A client of one endpoint.
@@ -78,9 +80,9 @@ struct Client {
 }
 
 impl Client {
-    fn new(endpoint: &Uri) -> Result<Self, String> {
+    fn new(endpoint: &Uri) -> Result<Self, Fatal> {
         let wrong = || {
-            format!(
+            fatal!(
                 "`{endpoint}` is not the endpoint of a store: write a URL such as http://127.0.0.1:8000"
             )
         };
@@ -92,7 +94,7 @@ impl Client {
     }
 
     /// Returns the names of all tables.
-    async fn tables(&self) -> Result<Vec<String>, String> {
+    async fn tables(&self) -> Result<Vec<String>, Fatal> {
         let mut names = Vec::new();
         let mut request = json!({});
         loop {
@@ -112,12 +114,12 @@ impl Client {
         method: Method,
         path: &str,
         target: Option<(&str, String)>,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, Fatal> {
         let asked = tokio::time::timeout(TIMEOUT, self.exchange(method, path, target));
-        let late = |_| format!("{} did not respond within {TIMEOUT:?}", self.authority);
+        let late = |_| fatal!("{} did not respond within {TIMEOUT:?}", self.authority);
         let (status, body) = asked.await.map_err(late)??;
         let answer: Value = serde_json::from_slice(&body).map_err(|_| {
-            format!(
+            fatal!(
                 "the response of {} is not from a local-store of this version; check the endpoint",
                 self.authority
             )
@@ -127,14 +129,13 @@ impl Client {
         }
         let name = answer.get("__type").and_then(Value::as_str).unwrap_or_default();
         if name.ends_with("MissingAuthenticationTokenException") {
-            return Err(
+            return Err(fatal!(
                 "the store accepts only signed requests, which this command does not send: \
                 use `curl --aws-sigv4 aws:amz:us-east-1:dynamodb --user KEY:SECRET \
                 URL/_weir/status`"
-                    .to_owned(),
-            );
+            ));
         }
-        Err(format!("{} responded with status {status}: {answer}", self.authority))
+        Err(fatal!("{} responded with status {status}: {answer}", self.authority))
     }
 
     async fn exchange(
@@ -142,9 +143,9 @@ impl Client {
         method: Method,
         path: &str,
         target: Option<(&str, String)>,
-    ) -> Result<(u16, Vec<u8>), String> {
+    ) -> Result<(u16, Vec<u8>), Fatal> {
         let at = |error: &dyn std::fmt::Display| {
-            format!(
+            fatal!(
                 "cannot reach {}: {error}; check that the store is running there",
                 self.authority
             )

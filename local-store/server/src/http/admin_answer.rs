@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use model::json;
 use partition::{Stream, Table};
+use thiserror::Error;
 
 use crate::store::Store;
 
@@ -14,6 +15,17 @@ use crate::store::Store;
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) body: String,
+}
+
+/// The reason why the body of a request is invalid: refuse the request.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub(super) struct InvalidBody(String);
+
+impl<T: Into<String>> From<T> for InvalidBody {
+    fn from(reason: T) -> Self {
+        Self(reason.into())
+    }
 }
 
 pub(super) fn success(body: String) -> Answer {

@@ -16,7 +16,7 @@ use model::json::{self, Json};
 use model::{EncodedItem, Item, StreamRecord};
 use partition::{ReadError, Sequence, Shard, Stream, Table, View, read_newest_shard_records};
 
-use super::admin_answer::{Answer, find_table, last_stream, refusal, success};
+use super::admin_answer::{Answer, InvalidBody, find_table, last_stream, refusal, success};
 use crate::api::streams::stream_arn;
 use crate::store::Store;
 
@@ -49,7 +49,9 @@ pub(super) async fn show(store: &Store, name: &str, body: &[u8]) -> Answer {
     let place = format!("POST /_weir/streams/{name}/newest");
     let wanted = match read_request(body) {
         Ok(wanted) => wanted,
-        Err(what) => return refusal(StatusCode::BAD_REQUEST, &what, &place, REQUESTS),
+        Err(error) => {
+            return refusal(StatusCode::BAD_REQUEST, &error.to_string(), &place, REQUESTS);
+        }
     };
     let table = match find_table(store, name, &place) {
         Ok(table) => table,
@@ -75,7 +77,7 @@ pub(super) async fn show(store: &Store, name: &str, body: &[u8]) -> Answer {
     }
 }
 
-fn read_request(body: &[u8]) -> Result<Wanted, String> {
+fn read_request(body: &[u8]) -> Result<Wanted, InvalidBody> {
     let tree = json::parse(body).map_err(|error| error.to_string())?;
     let members = tree.as_object().ok_or("expected a JSON object")?;
     let (mut limit, mut key) = (None, None);
@@ -86,7 +88,7 @@ fn read_request(body: &[u8]) -> Result<Wanted, String> {
                 let item = json::decode_item(item).map_err(|error| format!("`key`: {error}"))?;
                 key = Some(item);
             }
-            (name, _) => return Err(format!("unknown member or invalid value: `{name}`")),
+            (name, _) => return Err(format!("unknown member or invalid value: `{name}`").into()),
         }
     }
     let limit = limit.filter(|limit| (1..=LIMIT_MAX).contains(limit));

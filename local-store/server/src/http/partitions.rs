@@ -17,8 +17,9 @@ use partition::{
     Command, Partition, PartitionNumber, ReadError, Reply, SplitPoint, Table,
     read_partition_statistics,
 };
+use thiserror::Error;
 
-use super::admin_answer::{Answer, find_table, refusal, success};
+use super::admin_answer::{Answer, InvalidBody, find_table, refusal, success};
 use crate::store::{Store, Unavailable};
 use crate::traffic::HotKey;
 
@@ -26,6 +27,17 @@ use crate::traffic::HotKey;
 /// background. Each step counts some thousand items.
 const STEPS_MAX: usize = 10_000;
 const SPLITS: &str = "{}, {\"partition\":N} or {\"partition\":N,\"at\":\"token\"}";
+
+/// The reason why a split was not completed.
+#[derive(Debug, Error)]
+enum SplitError {
+    /// The partition cannot be split: refuse the request.
+    #[error("{0}")]
+    Refused(String),
+    /// The store did not respond: the client repeats the request.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
 
 /// Returns the partitions of a table.
 pub(super) fn show(store: &Store, name: &str) -> Answer {
@@ -45,43 +57,45 @@ pub(super) async fn split(store: &Store, name: &str, body: &[u8]) -> Answer {
     };
     let (partition, at) = match read_request(body) {
         Ok(request) => request,
-        Err(what) => return refusal(StatusCode::BAD_REQUEST, &what, &place, SPLITS),
+        Err(error) => return refusal(StatusCode::BAD_REQUEST, &error.to_string(), &place, SPLITS),
     };
     let partition = match partition.map_or_else(|| largest(store, &table), Ok) {
         Ok(partition) => partition,
         Err(error) => return unreadable(&error, &place),
     };
     match carry_out(store, &table, partition, at).await {
-        Ok(Ok(())) => show(store, name),
-        Ok(Err(refused)) => refusal(
-            StatusCode::CONFLICT,
-            &refused,
-            &place,
-            "a partition from GET /_weir/partitions/<table> and a token within it",
-        ),
-        Err(error) => refusal(
-            StatusCode::SERVICE_UNAVAILABLE,
-            &error.to_string(),
-            &place,
-            "the same request once the store is running",
-        ),
+        Ok(()) => show(store, name),
+        Err(error) => {
+            let (status, instead) = match &error {
+                SplitError::Refused(_) => (
+                    StatusCode::CONFLICT,
+                    "a partition from GET /_weir/partitions/<table> and a token within it",
+                ),
+                SplitError::Unavailable(_) => {
+                    (StatusCode::SERVICE_UNAVAILABLE, "the same request once the store is running")
+                }
+            };
+            refusal(status, &error.to_string(), &place, instead)
+        }
     }
 }
 
-/// Begins a split and runs its steps until it is complete. Returns the reason if the partition
-/// cannot be split.
+/// Begins a split and runs its steps until it is complete.
 async fn carry_out(
     store: &Store,
     table: &Table,
     partition: PartitionNumber,
     at: SplitPoint,
-) -> Result<Result<(), String>, Unavailable> {
+) -> Result<(), SplitError> {
     let table = table.id;
     let begin = Command::SplitPartition { table, partition, at };
     match store.submit(vec![begin]).await?.into_iter().next() {
         Some(Reply::Done { .. }) => {}
-        Some(Reply::Invalid(refused)) => return Ok(Err(refused)),
-        _ => return Ok(Err("the table was deleted during the request".to_owned())),
+        Some(Reply::Invalid(refused)) => return Err(SplitError::Refused(refused)),
+        _ => {
+            let text = "the table was deleted during the request";
+            return Err(SplitError::Refused(text.to_owned()));
+        }
     }
     for _ in 0..STEPS_MAX {
         let replies = store.submit(vec![Command::StepSplits { table }]).await?;
@@ -96,13 +110,13 @@ async fn carry_out(
     match left {
         Some(left) if left.split.is_none() => {
             let text = "all items of the partition have the same partition key, so a split by size is impossible; give `at`, the token to split at";
-            Ok(Err(text.to_owned()))
+            Err(SplitError::Refused(text.to_owned()))
         }
-        _ => Ok(Ok(())),
+        _ => Ok(()),
     }
 }
 
-fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), String> {
+fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), InvalidBody> {
     let tree = if body.is_empty() {
         Json::Object(Vec::new())
     } else {
@@ -120,11 +134,11 @@ fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), St
                 let token = token.parse().map_err(|_| format!("`{token}` is not a token"))?;
                 at = SplitPoint::Token(Token(token));
             }
-            (name, _) => return Err(format!("unknown member or invalid value: `{name}`")),
+            (name, _) => return Err(format!("unknown member or invalid value: `{name}`").into()),
         }
     }
     if partition.is_none() && at != SplitPoint::Half {
-        return Err("`at` requires `partition`, the partition that contains the token".to_owned());
+        return Err("`at` requires `partition`, the partition that contains the token".into());
     }
     Ok((partition, at))
 }

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use model::EpochMillis;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use tokio::sync::watch;
 
 pub(crate) use self::accept::serve;
@@ -75,6 +76,24 @@ pub(crate) enum Answer {
     ClockSet,
     /// The message was not executed, for this reason.
     Refused(String),
+}
+
+/// The reason why a peer did not answer a question: ask again.
+#[derive(Debug, Error)]
+pub(crate) enum Unanswered {
+    /// No answer arrived.
+    #[error(transparent)]
+    Lost(CallError),
+    /// An answer to another question arrived, or the peer refused the question.
+    #[error("unexpected answer: {0:?}")]
+    Unexpected(Box<Answer>),
+}
+
+impl Unanswered {
+    /// Converts a result of [`Peers::ask`] that is not the expected answer.
+    pub(crate) fn of(result: Result<Answer, CallError>) -> Self {
+        result.map_or_else(Self::Lost, |answer| Self::Unexpected(Box::new(answer)))
+    }
 }
 
 /// The state of a process.

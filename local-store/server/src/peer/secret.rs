@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use crate::fatal::{Fatal, fatal};
 use crate::mac::MacKey;
 
 /// The minimum length of a secret in bytes. A shorter secret could be guessed.
@@ -29,17 +30,17 @@ impl ClusterSecret {
     ///
     /// # Errors
     /// A message of one line: the error and how to correct it.
-    pub fn read(path: &Path) -> Result<Self, String> {
+    pub fn read(path: &Path) -> Result<Self, Fatal> {
         let name = path.display();
         let metadata =
-            fs::metadata(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
+            fs::metadata(path).map_err(|error| fatal!("cannot read `{name}`: {error}"))?;
         if metadata.permissions().mode() & 0o077 != 0 {
             tracing::warn!("other users of this machine can read `{name}`: run `chmod 600 {name}`");
         }
-        let bytes = fs::read(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
+        let bytes = fs::read(path).map_err(|error| fatal!("cannot read `{name}`: {error}"))?;
         let secret = bytes.trim_ascii();
         if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&secret.len()) {
-            return Err(format!(
+            return Err(fatal!(
                 "`{name}` contains a secret of {} bytes, which must have {SECRET_BYTES_MIN} to \
                  {SECRET_BYTES_MAX}: make one with `openssl rand -hex 32`",
                 secret.len()
@@ -66,7 +67,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         fs::write(&path, "short\n").unwrap();
-        assert!(ClusterSecret::read(&path).unwrap_err().contains("5 bytes"));
+        assert!(ClusterSecret::read(&path).unwrap_err().to_string().contains("5 bytes"));
         fs::write(&path, "  0123456789abcdef\n").unwrap();
         let secret = ClusterSecret::read(&path).unwrap();
         let key = secret.derive("a", &[b"b", b"c"]);

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use super::directory::{self, Host, Identity, NodeFiles, Problem};
 use super::rebuild::Rebuild;
+use crate::fatal::{Fatal, fatal};
 use node::LocalTransport;
 use node::clock::Clock;
 use node::ring::{ArcId, holders};
 use node::transport::Transport;
 use node::{Node, NodeId, Parts, Settings, incarnation_of, node_id, random_seed, slot_of};
-use storage::disk::{ErrorKind, FileDisk};
+use storage::disk::FileDisk;
 
 /// The pause between two attempts to copy the data to a rebuilt node and make it a voter.
 const HEAL_RETRY: Duration = Duration::from_millis(500);
@@ -36,7 +37,7 @@ pub(super) async fn start(
     arcs: u32,
     clock: &Arc<Clock>,
     host: Host,
-) -> Result<(Vec<Replicas>, Rebuild), String> {
+) -> Result<(Vec<Replicas>, Rebuild), Problem> {
     let mut nodes = Vec::new();
     let started = start_nodes(data, replicas, arcs, clock, host, &mut nodes).await;
     let rebuild = stop_on_error(nodes.iter().flatten(), started).await?;
@@ -45,10 +46,10 @@ pub(super) async fn start(
 
 /// Returns `result`. If it is an error, first stops the replicas that were already started. Otherwise they
 /// would continue to vote and to lead.
-pub(super) async fn stop_on_error<'n, T>(
+pub(super) async fn stop_on_error<'n, T, E>(
     started: impl IntoIterator<Item = &'n Node>,
-    result: Result<T, String>,
-) -> Result<T, String> {
+    result: Result<T, E>,
+) -> Result<T, E> {
     if result.is_err() {
         for node in started {
             node.shutdown().await;
@@ -65,7 +66,7 @@ async fn start_nodes(
     clock: &Arc<Clock>,
     host: Host,
     nodes: &mut Vec<Replicas>,
-) -> Result<Rebuild, String> {
+) -> Result<Rebuild, Problem> {
     let host_of_all = host;
     let host = &host_of_all;
     let files = open_slots(data, replicas, host).await?;
@@ -130,7 +131,7 @@ async fn lead_arc(
     replicas: &[NodeId],
     begun: bool,
     is_complete: bool,
-) -> Result<(), String> {
+) -> Result<(), Fatal> {
     let members: BTreeSet<NodeId> = replicas.iter().copied().collect();
     let has_voters = of_arc.iter().any(|node| !node.status().voters.is_empty());
     if begun && (has_voters || !is_complete) {
@@ -145,7 +146,7 @@ async fn lead_arc(
     } else if let Some(first) = of_arc.iter().find(|node| replicas.first() == Some(&node.id())) {
         // The node that initializes a group starts the first election and usually wins. Each arc has a
         // different node, to distribute the leaders.
-        first.initialize(members).await.map_err(|error| error.to_string())?;
+        first.initialize(members).await.map_err(Fatal::new)?;
     }
     Ok(())
 }
@@ -155,13 +156,13 @@ async fn lead_arc(
 fn one_cluster<'a>(
     mut files: impl Iterator<Item = &'a NodeFiles>,
     arcs: u32,
-) -> Result<(String, u32), String> {
+) -> Result<(String, u32), Fatal> {
     let Some(first) = files.next() else { return Ok((format!("{:016x}", random_seed()), arcs)) };
     let of = |files: &NodeFiles| (files.identity.cluster.clone(), files.identity.arcs);
     let cluster = of(first);
     match files.find(|files| of(files) != cluster) {
         None => Ok(cluster),
-        Some(stranger) => Err(format!(
+        Some(stranger) => Err(fatal!(
             "node {} belongs to a different cluster: use node directories of the same cluster",
             slot_of(stranger.identity.node)
         )),
@@ -171,7 +172,7 @@ fn one_cluster<'a>(
 /// Returns whether the process died while it created the cluster. This is the case if the nodes of the
 /// cluster have no log entry except the entry with the members, and the other nodes have no data. Then
 /// no node was ever the leader, and nothing was written.
-fn was_never_begun(used: &[Replicas], fresh: &[(u64, NodeFiles)]) -> Result<bool, String> {
+fn was_never_begun(used: &[Replicas], fresh: &[(u64, NodeFiles)]) -> Result<bool, Fatal> {
     // The entry with index 0 contains the members. A later entry shows that a node was the leader.
     let knows_more = |node: &Node| node.status().last_log > Some(0);
     if used.iter().flatten().any(knows_more) {
@@ -188,7 +189,7 @@ fn was_never_begun(used: &[Replicas], fresh: &[(u64, NodeFiles)]) -> Result<bool
 /// Checks that a majority of a group's voters has its data, because a minority may lack acknowledged
 /// writes. One node of several is never sufficient, because a node that lags behind may have an outdated
 /// list of voters.
-fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(), String> {
+fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(), Fatal> {
     let voters: BTreeSet<NodeId> = nodes.iter().flat_map(|node| node.status().voters).collect();
     let here = nodes.iter().filter(|node| voters.contains(&node.id())).count();
     // If the process died while it created the cluster, some groups do not exist and have no voters. Nothing
@@ -201,20 +202,20 @@ fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(
     } else {
         (here, voters.len())
     };
-    Err(format!(
+    Err(fatal!(
         "only {left} of {all} replicas exist, which is not a majority, so acknowledged writes may be missing: restore the missing `node-N` directories from a copy"
     ))
 }
 
 /// Refuses to create a cluster if there are damaged directories of an existing cluster, because its data
 /// would seem to be lost.
-fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
+fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), Fatal> {
     let aside = (1..=replicas).flat_map(|slot| directory::list_damaged(data, slot));
     let aside: Vec<String> = aside.collect();
     if aside.is_empty() {
         return Ok(());
     }
-    Err(format!(
+    Err(fatal!(
         "every node of `{}` was damaged and set aside ({}), so none can be rebuilt: \
          restore a majority of the `node-N` directories from a copy, or move the set-aside directories elsewhere to start with an empty store",
         data.display(),
@@ -227,10 +228,10 @@ fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
 fn refuse_without_logs<'a>(
     data: &Path,
     files: impl Iterator<Item = &'a NodeFiles>,
-) -> Result<(), String> {
+) -> Result<(), Fatal> {
     for files in files {
         if !files.has_empty_states()? {
-            return Err(format!(
+            return Err(fatal!(
                 "the log of every node of `{}` is missing, and the latest acknowledged writes may be only in the logs: restore the folders `node-N/log` from a copy, or move `{}` away to start with an empty store",
                 data.display(),
                 data.display()
@@ -264,7 +265,7 @@ async fn open_slots(
     data: &Path,
     replicas: u64,
     host: &Host,
-) -> Result<BTreeMap<u64, NodeFiles>, String> {
+) -> Result<BTreeMap<u64, NodeFiles>, Problem> {
     let tried = for_each_slot(1..=replicas, |slot| try_to_open(data, slot, host));
     let mut files = BTreeMap::new();
     for (slot, tried) in tried {
@@ -282,14 +283,14 @@ async fn open_slots(
     Ok(files)
 }
 
-fn describe_only(path: &Path, problem: Problem) -> String {
+fn describe_only(path: &Path, problem: Problem) -> Problem {
     match problem {
-        Problem::Other(reason) | Problem::InUse(reason) => reason,
-        Problem::Damaged(reason) => format!(
+        Problem::Damaged(reason) => Problem::Fatal(fatal!(
             "the only node is damaged, and there is no peer to rebuild it from: {reason}; restore `{}` from a copy, \
              or move it away to start with an empty store",
             path.display()
-        ),
+        )),
+        other => other,
     }
 }
 
@@ -299,7 +300,7 @@ pub(super) async fn open_slot(
     data: &Path,
     slot: u64,
     host: &Host,
-) -> Result<Option<NodeFiles>, String> {
+) -> Result<Option<NodeFiles>, Problem> {
     set_aside_if_damaged(data, slot, open_existing(data, slot, host).await)
 }
 
@@ -307,18 +308,17 @@ fn set_aside_if_damaged(
     data: &Path,
     slot: u64,
     opened: Result<Option<NodeFiles>, Problem>,
-) -> Result<Option<NodeFiles>, String> {
+) -> Result<Option<NodeFiles>, Problem> {
     match opened {
-        Ok(opened) => Ok(opened),
-        Err(Problem::Other(reason) | Problem::InUse(reason)) => Err(reason),
         Err(Problem::Damaged(reason)) => {
             set_aside(data, slot, &reason)?;
             Ok(None)
         }
+        other => other,
     }
 }
 
-pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), String> {
+pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), Fatal> {
     let aside = directory::set_aside(&directory::path(data, slot), reason)?;
     tracing::error!(
         reason,
@@ -346,20 +346,13 @@ fn try_to_open(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>,
     let Some(identity) = directory::read_identity(&path)? else { return Ok(None) };
     // Two nodes with the same identity would both vote with this identity.
     if slot_of(identity.node) != slot {
-        return Err(Problem::Other(format!(
+        return Err(Problem::Fatal(fatal!(
             "`{0}` belongs to node {1}, not to node {slot}: the directories were swapped or copied; move each directory to its own node, or move `{0}` away so that node {slot} is rebuilt from its peers",
             path.display(),
             slot_of(identity.node)
         )));
     }
-    directory::open(&lock(&path)?, identity, host).map(Some)
-}
-
-fn lock(path: &Path) -> Result<FileDisk, Problem> {
-    FileDisk::open(path).map_err(|error| match error.kind {
-        ErrorKind::InUse => Problem::InUse(error.to_string()),
-        _ => Problem::Other(error.to_string()),
-    })
+    directory::open(&FileDisk::open(&path)?, identity, host).map(Some)
 }
 
 pub(super) fn create_slot(
@@ -367,15 +360,12 @@ pub(super) fn create_slot(
     slot: u64,
     identity: Identity,
     host: &Host,
-) -> Result<NodeFiles, String> {
+) -> Result<NodeFiles, Problem> {
     let path = directory::path(data, slot);
-    let describe = |problem| match problem {
-        Problem::Damaged(reason) | Problem::InUse(reason) | Problem::Other(reason) => reason,
-    };
-    let disk = FileDisk::open(&path).map_err(|error| error.to_string())?;
+    let disk = FileDisk::open(&path)?;
     directory::write_identity(&path, &identity)
-        .map_err(|error| format!("cannot write to `{}`: {error}", path.display()))?;
-    directory::open(&disk, identity, host).map_err(describe)
+        .map_err(|error| fatal!("cannot write to `{}`: {error}", path.display()))?;
+    directory::open(&disk, identity, host)
 }
 
 /// Returns the next incarnation of a slot: one more than the highest incarnation on the other nodes.
@@ -392,7 +382,7 @@ pub(super) async fn start_node(
     has_neighbours: bool,
     clock: &Arc<Clock>,
     host: &Host,
-) -> Result<Replicas, String> {
+) -> Result<Replicas, Fatal> {
     let own = Arc::new(transport.clone());
     let settings = Settings { has_neighbours, ..Settings::of_one_process() };
     let replicas = start_replicas(files, own, settings, clock, host).await?;
@@ -407,7 +397,7 @@ pub(super) async fn start_replicas(
     settings: Settings,
     clock: &Arc<Clock>,
     host: &Host,
-) -> Result<Replicas, String> {
+) -> Result<Replicas, Fatal> {
     let (id, arcs) = (files.identity.node, files.identity.arcs);
     let parts =
         (0..arcs).map(ArcId).zip(files.state_locations).map(|(arc, state_location)| Parts {
@@ -423,7 +413,7 @@ pub(super) async fn start_replicas(
             damage: files.damage.clone(),
             on_fatal: Arc::clone(&host.on_fatal),
         });
-    Node::start_all(parts.collect()).await.map_err(|error| error.to_string())
+    Node::start_all(parts.collect()).await.map_err(Fatal::new)
 }
 
 /// Returns the slots of the nodes with a new identity that is not a voter yet.

@@ -18,16 +18,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
+use crate::fatal::{Fatal, fatal};
 use node::ring::ArcId;
 use node::worker::{ThreadWorker, Worker};
 use node::{
-    DirectoryLocation, FailureHandler, NodeId, NodeLog, OnFatal, RECORD_BYTES_MAX, StateLocation,
-    check_continuity,
+    DirectoryLocation, FailureHandler, InsufficientRedundancy, NodeId, NodeLog, OnFatal,
+    RECORD_BYTES_MAX, StateLocation, SubmitError, check_continuity,
 };
 use platform::descriptors::Descriptors;
 use storage::disk::descriptors::wait_for_one;
-use storage::disk::{Damage, Disk, ErrorKind, FileDisk};
+use storage::disk::{self, Damage, Disk, ErrorKind, FileDisk};
 use storage::log::{self, Log, Options};
 use storage::{self, BlockCache, LsmOptions, StorageFolder};
 use storage::{CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
@@ -163,30 +165,44 @@ pub(crate) struct NodeFiles {
 
 impl NodeFiles {
     /// Returns whether the states of the node are empty.
-    pub(crate) fn has_empty_states(&self) -> Result<bool, String> {
+    pub(crate) fn has_empty_states(&self) -> Result<bool, Fatal> {
         let mut is_empty = true;
         for home in &self.state_locations {
-            let state = home.open().map_err(|error| error.to_string())?;
+            let state = home.open().map_err(Fatal::new)?;
             let mut visit = |_: &[u8], _: &[u8]| {
                 is_empty = false;
                 ControlFlow::Break(())
             };
             let all = state.view().scan(&[0], &[0xff], false, &mut visit);
-            all.map_err(|error| error.to_string())?;
+            all.map_err(Fatal::new)?;
         }
         Ok(is_empty)
     }
 }
 
 /// The reason why a directory cannot be used.
-pub(crate) enum Problem {
+#[derive(Debug, Error)]
+pub enum Problem {
     /// The files of the directory are damaged. The directory must be set aside.
+    #[error("{0}")]
     Damaged(String),
-    /// A stopping node of this process still has the directory open. No other process can have it open,
-    /// because this process has locked the data directory.
+    /// The directory is open: retry. Only a stopping node of this process can have the directory of a
+    /// node open, because this process has locked the data directory. Another store may have the data
+    /// directory open.
+    #[error("{0}")]
     InUse(String),
     /// Any other problem. The store must not start.
-    Other(String),
+    #[error(transparent)]
+    Fatal(#[from] Fatal),
+}
+
+impl From<disk::Error> for Problem {
+    fn from(error: disk::Error) -> Self {
+        match error.kind {
+            ErrorKind::InUse => Self::InUse(error.to_string()),
+            _ => Self::Fatal(Fatal::new(error)),
+        }
+    }
 }
 
 impl From<log::Error> for Problem {
@@ -198,7 +214,7 @@ impl From<log::Error> for Problem {
             log::Error::Disk(disk) | log::Error::OutOfSpace(disk)
                 if disk.kind == ErrorKind::OutOfSpace =>
             {
-                Self::Other(format!(
+                Self::Fatal(fatal!(
                     "cannot {} the log file `{}`: {}; free {} MB of disk space for each node",
                     disk.operation,
                     disk.file,
@@ -206,7 +222,7 @@ impl From<log::Error> for Problem {
                     SEGMENT_BYTES / (1024 * 1024),
                 ))
             }
-            other => Self::Other(other.to_string()),
+            other => Self::Fatal(Fatal::new(other)),
         }
     }
 }
@@ -216,7 +232,7 @@ impl From<storage::Error> for Problem {
         match error {
             storage::Error::Corrupt { .. } => Self::Damaged(error.to_string()),
             storage::Error::InUse { .. } => Self::InUse(error.to_string()),
-            other => Self::Other(other.to_string()),
+            other => Self::Fatal(Fatal::new(other)),
         }
     }
 }
@@ -246,7 +262,7 @@ pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Proble
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(Problem::Other(format!("cannot read `{}`: {error}", path.display())));
+            return Err(fatal!("cannot read `{}`: {error}", path.display()).into());
         }
     };
     let damaged = |reason: String| Problem::Damaged(format!("`{}`: {reason}", path.display()));
@@ -258,7 +274,7 @@ pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Proble
         ));
     }
     if identity.format != format_of(identity.arcs) {
-        return Err(Problem::Other(format!(
+        return Err(Problem::Fatal(fatal!(
             "`{}` has format {}; this program reads the formats {FORMAT_ONE_ARC} and {FORMAT_ARCS}: \
              export your data with the version that wrote it, or choose another directory",
             directory.display(),
@@ -283,16 +299,15 @@ pub(crate) fn write_identity(directory: &Path, identity: &Identity) -> io::Resul
 
 /// Opens the log and the states of a directory. The caller must hold its lock.
 pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<NodeFiles, Problem> {
-    let other = |error: &dyn std::fmt::Display| Problem::Other(error.to_string());
-    let log_disk: Arc<dyn Disk> = Arc::new(disk.subdirectory("log").map_err(|e| other(&e))?);
+    let log_disk: Arc<dyn Disk> = Arc::new(disk.subdirectory("log").map_err(Fatal::new)?);
     // A truncation of the log frees two segments. In addition, one spare is reserved for the next
     // segment.
     let options = Options { segment_bytes: SEGMENT_BYTES, spares_max: 3, ..Options::default() };
     let log = Log::open(log_disk, options)?;
     let node = identity.node;
-    let start = |name: &str| -> Result<Arc<dyn Worker>, Problem> {
+    let start = |name: &str| -> Result<Arc<dyn Worker>, Fatal> {
         let name = format!("{name}-{node}");
-        Ok(Arc::new(ThreadWorker::start(&name).map_err(|e| other(&e))?))
+        Ok(Arc::new(ThreadWorker::start(&name).map_err(Fatal::new)?))
     };
     let damage = host.damage();
     let on_failure = FailureHandler::new(damage.clone(), Arc::clone(&host.on_fatal));
@@ -361,24 +376,41 @@ pub(crate) fn list_damaged(data: &Path, slot: u64) -> Vec<String> {
 /// this limit, a faulty disk that damages directories repeatedly would fill up.
 const SET_ASIDE_MAX: usize = 3;
 
+/// The reason why a damaged node cannot be set aside yet: keep the node, and check again.
+#[derive(Debug, Error)]
+pub(crate) enum NotYet {
+    /// The maximum number of directories is set aside.
+    #[error(
+        "{count} directories of node {slot} are already set aside: replace the disk, move these directories elsewhere, and restart the store"
+    )]
+    TooMany { count: usize, slot: u64 },
+    /// The node in this slot does not respond.
+    #[error("node {0} does not respond")]
+    Silent(u64),
+    /// No node can assign a new identity.
+    #[error("the first arc has no leader")]
+    NoLeader,
+    /// The other nodes cannot continue without the node.
+    #[error(transparent)]
+    Redundancy(#[from] InsufficientRedundancy),
+    /// The leader did not assign a new identity.
+    #[error(transparent)]
+    NotAdmitted(#[from] SubmitError),
+}
+
 /// Checks that another directory of a slot may be set aside while the store runs.
 ///
 /// # Errors
-/// The maximum is reached. The message includes what to do.
-pub(crate) fn check_room_beside(data: &Path, slot: u64) -> Result<(), String> {
+/// The maximum is reached.
+pub(crate) fn check_room_beside(data: &Path, slot: u64) -> Result<(), NotYet> {
     let count = list_damaged(data, slot).len();
-    if count < SET_ASIDE_MAX {
-        return Ok(());
-    }
-    Err(format!(
-        "{count} directories of node {slot} are already set aside: replace the disk, move these directories elsewhere, and restart the store"
-    ))
+    if count < SET_ASIDE_MAX { Ok(()) } else { Err(NotYet::TooMany { count, slot }) }
 }
 
 /// Writes the reason into a damaged directory and renames it. The caller must have released its lock.
-pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, String> {
+pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, Fatal> {
     let fail = |error: io::Error| {
-        format!("cannot set the damaged directory `{}` aside: {error}", directory.display())
+        fatal!("cannot set the damaged directory `{}` aside: {error}", directory.display())
     };
     fs::write(directory.join(REASON), format!("{reason}\n")).map_err(fail)?;
     for number in 1_u32.. {
@@ -391,7 +423,7 @@ pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, Strin
             return Ok(aside);
         }
     }
-    Err(format!(
+    Err(fatal!(
         "too many directories next to `{}` are set aside; move the set-aside directories elsewhere",
         directory.display()
     ))
@@ -418,8 +450,9 @@ mod tests {
     #[test]
     fn a_full_disk_error_has_the_needed_size() {
         let full = io::Error::from(io::ErrorKind::StorageFull);
-        let error = storage::disk::Error::new(storage::disk::Operation::Write, "log/a", full);
-        let Problem::Other(said) = Problem::from(log::Error::from(error)) else { panic!() };
+        let error = disk::Error::new(disk::Operation::Write, "log/a", full);
+        let Problem::Fatal(said) = Problem::from(log::Error::from(error)) else { panic!() };
+        let said = said.to_string();
         assert!(said.contains("24 MB") && !said.contains("no data is lost"), "{said}");
     }
 
@@ -445,7 +478,8 @@ mod tests {
             r#"{"format":17,"cluster":"c","node":258,"arcs":1}"#,
         ] {
             fs::write(directory.join(IDENTITY), other).unwrap();
-            let Err(Problem::Other(reason)) = read_identity(&directory) else { panic!("{other}") };
+            let Err(Problem::Fatal(reason)) = read_identity(&directory) else { panic!("{other}") };
+            let reason = reason.to_string();
             assert!(reason.contains("reads the formats 15 and 16: export your data"), "{reason}");
         }
         fs::write(directory.join(IDENTITY), "x").unwrap();

@@ -42,12 +42,14 @@ pub use self::arrivals::Arrivals;
 pub use self::assembly::Assembly;
 use self::assembly::Ids;
 use self::directory::Host;
+pub use self::directory::Problem;
 use self::long_reads::{LongReads, SHORT_READ_KEYS};
 pub use self::member::Member;
 use self::member::Membership;
 use self::node_set::{NodeSet, Pinned, node_set};
 use self::owner::Owner;
 pub use self::ticks::SweepResult;
+use crate::fatal::{Fatal, fatal};
 use crate::peer::ClockState;
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
@@ -83,7 +85,7 @@ pub struct OpenError {
     /// The data directory.
     pub directory: PathBuf,
     /// The problem, and what to do about it.
-    pub reason: String,
+    pub reason: Problem,
 }
 
 /// The reason why the store could not respond to a request.
@@ -120,13 +122,12 @@ pub struct NodeReport {
 }
 
 /// Takes the lock of the data directory, and checks that this version can read its format.
-fn lock(config: &Config) -> Result<FileDisk, String> {
-    let lock = FileDisk::open(&config.directory).map_err(|error| error.to_string())?;
+fn lock(config: &Config) -> Result<FileDisk, Problem> {
+    let lock = FileDisk::open(&config.directory)?;
     if config.directory.join("log").is_dir() {
-        return Err(
+        return Err(Problem::Fatal(fatal!(
             "the data was written by a version with one replica, which this version cannot read: export the data with that version, or choose another directory"
-                .to_owned(),
-        );
+        )));
     }
     Ok(lock)
 }
@@ -242,7 +243,7 @@ impl Store {
         member: Member,
         on_fatal: OnFatal,
         on_damage: OnFatal,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Problem> {
         let lock = lock(&config)?;
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
         let (replicas, token_key, membership) = member::start(member::Start {
@@ -287,12 +288,12 @@ impl Store {
         Self::open_inner(config, on_fatal).await.map_err(|reason| OpenError { directory, reason })
     }
 
-    async fn open_inner(config: Config, on_fatal: OnFatal) -> Result<Self, String> {
+    async fn open_inner(config: Config, on_fatal: OnFatal) -> Result<Self, Problem> {
         let (lock, token_key) = (lock(&config)?, TokenKey::open(&config.directory)?);
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
         let Config { replicas, arcs, .. } = config;
         if !(1..=ARCS_MAX).contains(&arcs) {
-            return Err(format!("a ring has 1 to {ARCS_MAX} arcs, not {arcs}"));
+            return Err(fatal!("a ring has 1 to {ARCS_MAX} arcs, not {arcs}").into());
         }
         let host = Host::new(Arc::from(on_fatal), replicas, replicas > 1);
         let (nodes, rebuild) =
@@ -314,7 +315,7 @@ impl Store {
         };
         let store = Self { shared: Arc::new(shared), pinned: None, owner: None };
         for arc in store.arcs() {
-            store.wait_for_leader(arc).await.map_err(|error| error.to_string())?;
+            store.wait_for_leader(arc).await.map_err(Fatal::new)?;
         }
         // The nodes have applied their logs, which may contain a later time than the clock has.
         store.follow_time();
@@ -402,17 +403,9 @@ impl Store {
         let mut reports: Vec<NodeReport> = own.collect();
         if let Some(membership) = &self.shared.membership {
             for (slot, answer) in membership.statuses().await {
-                reports.push(match answer {
-                    Ok((replicas, set_aside)) => {
-                        NodeReport { slot, replicas, set_aside, unreachable: None }
-                    }
-                    Err(reason) => NodeReport {
-                        slot,
-                        replicas: Vec::new(),
-                        set_aside: Vec::new(),
-                        unreachable: Some(reason),
-                    },
-                });
+                let unreachable = answer.as_ref().err().map(ToString::to_string);
+                let (replicas, set_aside) = answer.unwrap_or_default();
+                reports.push(NodeReport { slot, replicas, set_aside, unreachable });
             }
             reports.sort_by_key(|report| report.slot);
         }

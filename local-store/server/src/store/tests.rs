@@ -17,7 +17,7 @@ use partition::{
 };
 
 use super::directory::{Host, Identity};
-use super::{Config, Store, cluster};
+use super::{Config, Problem, Store, cluster};
 use node::LocalTransport;
 use node::clock::Clock;
 use node::status::Status;
@@ -38,7 +38,7 @@ async fn open(directory: &Path) -> Store {
     for _ in 0..200 {
         match Store::open(config(directory), Box::new(|reason| panic!("{reason}"))).await {
             Ok(store) => return store,
-            Err(error) if error.reason.contains("other process") => {
+            Err(error) if matches!(error.reason, Problem::InUse(_)) => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             Err(error) => panic!("{error}"),

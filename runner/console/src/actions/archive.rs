@@ -5,6 +5,7 @@
 //! same name and resumes. For more than [`BUTTON_ROWS_MAX`] rows, the page shows a `weir archive`
 //! command instead of a button. The command reports its progress, and Ctrl-C ends it.
 
+use client::failure::refused;
 use operations::archive::contents::{self, Archive, ArchivePlace};
 
 use super::Done;
@@ -28,7 +29,7 @@ pub(crate) fn restore(context: &Context, fields: &Query) -> Result<Done, PageErr
         let preview = archive.restore(&request, &endpoint, true).await?;
         let rows = archive::number(&preview.json, "rows");
         if rows > BUTTON_ROWS_MAX {
-            return Err(format!(
+            return Err(refused!(
                 "{rows} rows are selected, but the button restores at most {BUTTON_ROWS_MAX}; for more, \
                  run `weir archive restore`"
             ));
@@ -62,13 +63,13 @@ pub(crate) fn erase(context: &Context, fields: &Query) -> Result<Done, PageError
         let archive = Archive::find(&place).await??;
         let preview = archive.preview_erasure(&request).await?;
         if preview.rows as u64 > BUTTON_ROWS_MAX {
-            return Err(format!(
+            return Err(refused!(
                 "{} rows are selected, but the button erases at most {BUTTON_ROWS_MAX}; for more, \
                  run `weir archive erase`",
                 preview.rows
             ));
         }
-        Ok(contents::erase(&running, &request).await?)
+        contents::erase(&running, &request).await
     })?;
     Ok(Done { said: format!("task {task} has started: erase rows of `{}`", form.table) })
 }

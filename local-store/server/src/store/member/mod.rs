@@ -22,16 +22,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use self::peer_service::{PeerService, PendingInvitation};
 use super::cluster::{self, Replicas};
-use super::directory::{self, HOLDS_NOTHING, Host, Identity, NodeFiles};
+use super::directory::{self, HOLDS_NOTHING, Host, Identity, NodeFiles, Problem};
+use crate::fatal::{Fatal, fatal};
 use crate::peer::{
     self, Answer, ClockState, ClusterSecret, Invitation, Local, PeerIdentity, PeerTransport, Peers,
-    Question, Who,
+    Question, Unanswered, Who,
 };
 use crate::token_key::TokenKey;
 use node::clock::Clock;
@@ -78,12 +80,13 @@ pub(super) struct Membership {
 impl Membership {
     /// Returns, for each peer, the status of its replicas and the directories that it set aside, or the
     /// reason why the peer did not report them.
-    pub(super) async fn statuses(&self) -> Vec<(u64, Result<(Vec<Status>, Vec<String>), String>)> {
+    pub(super) async fn statuses(
+        &self,
+    ) -> Vec<(u64, Result<(Vec<Status>, Vec<String>), Unanswered>)> {
         let ask = async |slot| {
             let answer = match self.peers.ask(slot, &Question::Status, QUESTION).await {
                 Ok(Answer::Status(replicas, set_aside)) => Ok((replicas, set_aside)),
-                Ok(other) => Err(format!("unexpected answer: {other:?}")),
-                Err(error) => Err(error.to_string()),
+                other => Err(Unanswered::of(other)),
             };
             (slot, answer)
         };
@@ -116,7 +119,7 @@ pub(super) struct Start<'a> {
 
 /// Determines the identity of the node, starts the node, and waits for leaders. After an error, the node
 /// does not run.
-pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membership), String> {
+pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membership), Problem> {
     let Start { data, member, settings, arcs, clock, host, restart } = start;
     let files = open_files(data, member.slot, host).await?;
     let has_data = files.as_ref().is_some_and(|files| !files.log.is_fresh());
@@ -170,15 +173,15 @@ fn identity_of(identity: &Identity) -> PeerIdentity {
 }
 
 /// Opens the node's directory; `None` if it has no data. A damaged directory is set aside.
-async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, String> {
+async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, Problem> {
     let Some(files) = cluster::open_slot(data, slot, host).await? else {
         return match directory::find_node_beside(data, slot) {
             None => Ok(None),
-            Some(other) => Err(format!(
+            Some(other) => Err(Problem::Fatal(fatal!(
                 "`{}` has the data of another node, `{other}`, but this is node {slot}: give each node its \
                  own --data",
                 data.display()
-            )),
+            ))),
         };
     };
     if files.log.is_fresh() && !files.has_empty_states()? {
@@ -201,11 +204,16 @@ struct StartingMember<'a> {
     host: &'a Host,
 }
 
+/// The reason of each peer why it does not admit this node: keep waiting.
+#[derive(Debug, Error)]
+#[error("no leader admits this node: {}", .0.join("; "))]
+struct NotAdmitted(Vec<String>);
+
 /// For each slot, the answer of the peer about its identity, or the reason why it did not answer.
-type IdentityAnswers = BTreeMap<u64, Result<Who, String>>;
+type IdentityAnswers = BTreeMap<u64, Result<Who, Unanswered>>;
 
 impl StartingMember<'_> {
-    async fn start_node(&self, files: NodeFiles) -> Result<Replicas, String> {
+    async fn start_node(&self, files: NodeFiles) -> Result<Replicas, Fatal> {
         let identity = identity_of(&files.identity);
         let transport = Arc::new(PeerTransport(Arc::clone(&self.peers)));
         let settings = Settings { has_neighbours: false, ..Settings::default() };
@@ -221,7 +229,7 @@ impl StartingMember<'_> {
     }
 
     /// Starts a node that was a member when the cluster was created.
-    async fn start_member(&self, files: NodeFiles) -> Result<Replicas, String> {
+    async fn start_member(&self, files: NodeFiles) -> Result<Replicas, Fatal> {
         TokenKey::of_member(&self.data)?;
         stale_copy::refuse_older_copy(&self.peers, self.local.slot, &files).await?;
         let replicas = self.start_node(files).await?;
@@ -232,12 +240,12 @@ impl StartingMember<'_> {
 
     /// If this node created the cluster, creates the missing groups. The process may have died before
     /// it created all groups.
-    async fn begin_groups(&self, replicas: &[Node]) -> Result<(), String> {
+    async fn begin_groups(&self, replicas: &[Node]) -> Result<(), Fatal> {
         let maker = self.local.slots.first().map(|slot| node_id(*slot, 0));
         let members: BTreeSet<NodeId> =
             self.local.slots.iter().map(|slot| node_id(*slot, 0)).collect();
         for replica in replicas.iter().filter(|replica| Some(replica.id()) == maker) {
-            replica.initialize(members.clone()).await.map_err(|error| error.to_string())?;
+            replica.initialize(members.clone()).await.map_err(Fatal::new)?;
         }
         Ok(())
     }
@@ -247,7 +255,7 @@ impl StartingMember<'_> {
         &self,
         mut files: Option<NodeFiles>,
         mut invited: mpsc::Receiver<PendingInvitation>,
-    ) -> Result<Replicas, String> {
+    ) -> Result<Replicas, Problem> {
         let mut progress = WaitReport::new();
         let mut refused_since = None;
         loop {
@@ -269,7 +277,7 @@ impl StartingMember<'_> {
             if let Some(reason) = self.peers.refusals().first() {
                 let since = *refused_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > REFUSAL_WAIT {
-                    return Err(reason.clone());
+                    return Err(Problem::Fatal(Fatal::new(reason)));
                 }
             }
             let somebody_has_data = answers.values().flatten().any(|who| who.has_data);
@@ -281,7 +289,7 @@ impl StartingMember<'_> {
                     && let Some(opened) = files.take()
                 {
                     tracing::info!("completing the interrupted creation of the cluster");
-                    return self.start_member(opened).await;
+                    return Ok(self.start_member(opened).await?);
                 }
                 match self.rejoin().await {
                     Ok(invitation) => {
@@ -289,9 +297,10 @@ impl StartingMember<'_> {
                             cluster::set_aside(&self.data, self.local.slot, HOLDS_NOTHING)?;
                         }
                         tracing::info!("rebuilding this node from its peers");
-                        return self.start_node(self.adopt_identity(&invitation, None)?).await;
+                        let files = self.adopt_identity(&invitation, None)?;
+                        return Ok(self.start_node(files).await?);
                     }
-                    Err(reason) => progress.log(&format!("no leader admits this node: {reason}")),
+                    Err(error) => progress.log(&error.to_string()),
                 }
             } else if !aside.is_empty() {
                 progress.log(&set_aside_before(&aside));
@@ -350,8 +359,7 @@ impl StartingMember<'_> {
         let ask = async |slot| {
             let who = match self.peers.ask(slot, &Question::Who, QUESTION).await {
                 Ok(Answer::Who(who)) => Ok(who),
-                Ok(other) => Err(format!("unexpected answer: {other:?}")),
-                Err(error) => Err(error.to_string()),
+                other => Err(Unanswered::of(other)),
             };
             (slot, who)
         };
@@ -359,7 +367,7 @@ impl StartingMember<'_> {
     }
 
     /// Creates a cluster whose first node is the node of this process.
-    fn create_cluster(&self) -> Result<NodeFiles, String> {
+    fn create_cluster(&self) -> Result<NodeFiles, Problem> {
         TokenKey::open(&self.data)?;
         let node = node_id(self.local.slot, 0);
         let identity = Identity::new(new_cluster()?, node, self.arcs);
@@ -372,7 +380,7 @@ impl StartingMember<'_> {
         answers: &IdentityAnswers,
         own: &Identity,
         progress: &mut WaitReport,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Fatal> {
         let token_key = TokenKey::open(&self.data)?.as_bytes().to_vec();
         let mut all = true;
         for (slot, who) in answers {
@@ -380,7 +388,7 @@ impl StartingMember<'_> {
             match who.as_ref().ok().and_then(|who| who.identity.as_ref()) {
                 Some(known) if *known == identity => continue,
                 Some(known) => {
-                    return Err(format!(
+                    return Err(fatal!(
                         "node {slot} was invited to cluster {}, which was never created: stop node {slot} and remove its `node-{slot}` directory, which has no data",
                         known.cluster
                     ));
@@ -401,18 +409,17 @@ impl StartingMember<'_> {
     }
 
     /// Requests a new identity from each peer in turn, until the leader assigns one.
-    async fn rejoin(&self) -> Result<Invitation, String> {
+    async fn rejoin(&self) -> Result<Invitation, NotAdmitted> {
         let mut reasons = Vec::new();
         for slot in self.peers.slots() {
             let question = Question::Rejoin { slot: self.local.slot };
             match self.peers.ask(slot, &question, JOINING).await {
                 Ok(Answer::Rejoined(invitation)) => return Ok(invitation),
                 Ok(Answer::Refused(reason)) => reasons.push(reason),
-                Ok(other) => reasons.push(format!("unexpected answer: {other:?}")),
-                Err(error) => reasons.push(error.to_string()),
+                other => reasons.push(Unanswered::of(other).to_string()),
             }
         }
-        Err(reasons.join("; "))
+        Err(NotAdmitted(reasons))
     }
 
     /// Stores the identity of the invitation durably as the identity of this process.
@@ -420,7 +427,7 @@ impl StartingMember<'_> {
         &self,
         invitation: &Invitation,
         files: Option<NodeFiles>,
-    ) -> Result<NodeFiles, String> {
+    ) -> Result<NodeFiles, Problem> {
         TokenKey::adopt(&self.data, &invitation.token_key)?;
         if let Some(files) = files {
             let is_same = identity_of(&files.identity) == invitation.identity;
@@ -436,7 +443,7 @@ impl StartingMember<'_> {
     }
 
     /// Waits until each arc has a leader, up to [`LEADER_WAIT`].
-    async fn wait_for_leaders(&self, replicas: &[Node]) -> Result<(), String> {
+    async fn wait_for_leaders(&self, replicas: &[Node]) -> Result<(), Fatal> {
         let Some(id) = replicas.first().map(Node::id) else { return Ok(()) };
         let mut progress = WaitReport::new();
         let begun = Instant::now();
@@ -452,12 +459,12 @@ impl StartingMember<'_> {
             {
                 let since = *refused_since.get_or_insert_with(Instant::now);
                 if waited || since.elapsed() > REFUSAL_WAIT {
-                    return Err(reason.clone());
+                    return Err(Fatal::new(reason));
                 }
             }
             let answers = self.identify_all().await;
             if let Some(other) = self.find_successor(id).await {
-                return Err(format!(
+                return Err(fatal!(
                     "this directory belongs to incarnation {} of node {}, but incarnation {} has replaced it: move `node-{}` away so that the node is rebuilt",
                     incarnation_of(id),
                     self.local.slot,
@@ -503,9 +510,9 @@ impl StartingMember<'_> {
 }
 
 /// Returns a random name for a new cluster.
-fn new_cluster() -> Result<String, String> {
+fn new_cluster() -> Result<String, Fatal> {
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| error.to_string())?;
+    getrandom::fill(&mut bytes).map_err(Fatal::new)?;
     Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
 }
 

@@ -149,11 +149,11 @@ impl PeerService {
         }
         let admitted = async {
             let _turn = self.begin_change().await;
-            node.admit(slot).await.map_err(|error| error.to_string())
+            node.admit(slot).await
         };
         match tokio::time::timeout(JOINING / 2, admitted).await {
             Ok(Ok(id)) => self.invitation(id),
-            Ok(Err(reason)) => Answer::Refused(reason),
+            Ok(Err(error)) => Answer::Refused(error.to_string()),
             Err(_) => Answer::Refused("another membership change is in progress".to_owned()),
         }
     }
@@ -167,7 +167,7 @@ impl PeerService {
         // the cluster uses a different key.
         let token_key = match TokenKey::of_member(&self.data) {
             Ok(token_key) => token_key,
-            Err(reason) => return Answer::Refused(reason),
+            Err(error) => return Answer::Refused(error.to_string()),
         };
         let identity = PeerIdentity { cluster: own.cluster, node };
         let arcs = self.replicas.get().map_or(1, Vec::len);

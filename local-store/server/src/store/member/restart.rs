@@ -9,7 +9,7 @@ use futures::future::join_all;
 
 use super::QUESTION;
 use crate::peer::{Answer, Peers, Question};
-use crate::store::directory;
+use crate::store::directory::{self, NotYet};
 use node::status::Status;
 use node::{Node, OnFatal, WeakNode, check_redundancy, slot_of};
 
@@ -42,7 +42,7 @@ pub(super) async fn run(
             Err(why) if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) => {
                 tracing::warn!(
                     reason,
-                    why,
+                    why = why.to_string(),
                     "this node is damaged, but its directory cannot be set aside yet"
                 );
                 logged_at = Some(Instant::now());
@@ -56,16 +56,16 @@ pub(super) async fn run(
 ///
 /// # Errors
 /// The reason why the peers cannot continue without the node.
-async fn check_peers(peers: &Peers, own: &[Node]) -> Result<(), String> {
+async fn check_peers(peers: &Peers, own: &[Node]) -> Result<(), NotYet> {
     let ask = async |slot| (slot, peers.ask(slot, &Question::Status, QUESTION).await);
     let mut others = Vec::new();
     for (slot, answer) in join_all(peers.slots().map(ask)).await {
         match answer {
             Ok(Answer::Status(replicas, _)) => others.extend(replicas),
-            _ => return Err(format!("node {slot} does not respond")),
+            _ => return Err(NotYet::Silent(slot)),
         }
     }
     let arcs = u32::try_from(own.len()).unwrap_or(u32::MAX);
     let own: Vec<Status> = own.iter().map(Node::status).collect();
-    check_redundancy(&own, &others, arcs).map_err(|error| error.to_string())
+    Ok(check_redundancy(&own, &others, arcs)?)
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 
 use super::{QUESTION, ROUND};
+use crate::fatal::{Fatal, fatal};
 use crate::peer::{Answer, Peers, Question};
 use crate::store::directory::NodeFiles;
 use node::ring::ArcId;
@@ -29,7 +30,7 @@ pub(super) async fn refuse_older_copy(
     peers: &Peers,
     slot: u64,
     files: &NodeFiles,
-) -> Result<(), String> {
+) -> Result<(), Fatal> {
     for leader in find_leaders(peers, files.state_locations.len()).await.values() {
         let (term, last) = files.log.position(leader.arc);
         let Some(acknowledged) = leader.acknowledged.get(&files.identity.node) else { continue };
@@ -41,7 +42,7 @@ pub(super) async fn refuse_older_copy(
             Some(last) => format!("with entry {last}"),
             None => "before the first entry".to_owned(),
         };
-        return Err(format!(
+        return Err(fatal!(
             "the directory of node {slot} lacks entries that the node acknowledged: the leader, node {}, has an acknowledgement of entry {acknowledged} of {}, but the log in the directory ends {end}. The directory was restored from an older copy, and a vote of this node could lose acknowledged writes: move `node-{slot}` away so that the node is rebuilt",
             slot_of(leader.node),
             leader.arc,

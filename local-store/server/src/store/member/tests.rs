@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use partition::{Billing, Command, CreateTable, Reply};
 
-use super::super::{Config, Store};
+use super::super::{Config, OpenError, Store};
 use super::*;
 use model::EpochMillis;
 use node::LocalTransport;
@@ -36,20 +36,19 @@ impl Trio {
         self.folder.path().join(slot.to_string())
     }
 
-    async fn open(&self, slot: u64) -> Result<Store, String> {
+    async fn open(&self, slot: u64) -> Result<Store, OpenError> {
         // The previous store may not have closed its files yet.
-        for _ in 0..400 {
+        let mut tries = 400;
+        loop {
             match self.open_once(slot).await {
-                Err(reason) if reason.contains("other process") => {
-                    tokio::time::sleep(Duration::from_millis(25)).await;
-                }
+                Err(OpenError { reason: Problem::InUse(_), .. }) if tries > 0 => tries -= 1,
                 opened => return opened,
             }
+            tokio::time::sleep(Duration::from_millis(25)).await;
         }
-        Err("it stayed in use".to_owned())
     }
 
-    async fn open_once(&self, slot: u64) -> Result<Store, String> {
+    async fn open_once(&self, slot: u64) -> Result<Store, OpenError> {
         let listener = self.listeners.get(&slot).unwrap().try_clone().unwrap();
         let member = Member {
             slot,
@@ -66,8 +65,7 @@ impl Trio {
         };
         let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
         let on_damage = Box::new(|reason: &str| panic!("{reason}"));
-        let opened = Store::open_member(config, member, on_fatal, on_damage).await;
-        opened.map_err(|error| error.to_string())
+        Store::open_member(config, member, on_fatal, on_damage).await
     }
 
     async fn open_all(&self) -> [Store; 3] {
@@ -218,7 +216,7 @@ async fn a_directory_of_another_store_is_refused() {
     let listeners = listeners.collect();
     let stranger = Trio { folder: other.folder, arcs: 1, addresses, listeners };
     let (_first, _second, third) = tokio::join!(one.open(1), one.open(2), stranger.open(3));
-    let refused = third.err().unwrap();
+    let refused = third.err().unwrap().to_string();
     assert!(refused.contains("belongs to another store"), "{refused}");
     // Checks that the node does not run, because a running node has its files open.
     let closed = async || {
@@ -274,6 +272,7 @@ async fn an_older_copy_of_a_directory_is_refused_while_the_leader_lives() {
     std::fs::remove_dir_all(trio.data(slot)).unwrap();
     copy_all(copy.path(), &trio.data(slot));
     let refused = trio.open(slot).await.err().expect("the copy lacks acknowledged entries");
+    let refused = refused.to_string();
     assert!(refused.contains(&format!("move `node-{slot}` away")), "{refused}");
     assert!(sees(&stores[&leader], "acknowledged").await, "the leader has not changed");
 

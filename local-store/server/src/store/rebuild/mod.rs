@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use futures::future::select_all;
 
 use super::cluster::{self, Replicas};
-use super::directory::{self, Host, Identity};
+use super::directory::{self, Host, Identity, NotYet, Problem};
 use super::{Store, WeakStore};
 use node::LocalTransport;
 use node::clock::Clock;
 use node::status::Status;
-use node::{Node, NodeId, check_redundancy, slot_of};
+use node::{InsufficientRedundancy, Node, NodeId, check_redundancy, slot_of};
 use storage::disk::Damage;
 
 /// The interval between two checks of a damaged node that cannot be set aside yet. Reads use another node
@@ -58,10 +58,10 @@ pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
         drop(upgraded);
         match set_aside {
             Ok(identity) => rebuild.begin_again(&store, identity).await,
-            Err(reason) => {
+            Err(why) => {
                 if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) {
                     tracing::warn!(
-                        reason,
+                        reason = why.to_string(),
                         "node {slot} is damaged, but its directory cannot be set aside yet"
                     );
                     logged_at = Some(Instant::now());
@@ -100,20 +100,19 @@ impl Rebuild {
     /// # Errors
     /// The reason why the node cannot be set aside yet. The node is unchanged, but a new identity may
     /// have been assigned.
-    async fn set_aside(&self, store: &Store, slot: u64) -> Result<Identity, String> {
+    async fn set_aside(&self, store: &Store, slot: u64) -> Result<Identity, NotYet> {
         let nodes = store.current_nodes();
         let (damaged, others) = split(&nodes, slot);
-        let first = damaged.first().ok_or("the node has no replicas")?;
+        let first = damaged.first().ok_or(InsufficientRedundancy::NoReplicas)?;
         let reason = first.damage().reason().unwrap_or_default().to_owned();
         directory::check_room_beside(&self.data, slot)?;
         let arcs = store.arc_count();
         let statuses: Vec<Status> = others.iter().copied().flatten().map(Node::status).collect();
         let own: Vec<Status> = damaged.iter().map(Node::status).collect();
-        check_redundancy(&own, &statuses, arcs).map_err(|error| error.to_string())?;
+        check_redundancy(&own, &statuses, arcs)?;
         let mut of_first_arc = others.iter().filter_map(|node| node.first());
-        let leader =
-            of_first_arc.find(|replica| replica.leads()).ok_or("the first arc has no leader")?;
-        let admitted = leader.admit(slot).await.map_err(|error| error.to_string())?;
+        let leader = of_first_arc.find(|replica| replica.leads()).ok_or(NotYet::NoLeader)?;
+        let admitted = leader.admit(slot).await?;
         // Removes the damaged node from the node set, so that requests do not use it.
         let members: Vec<Replicas> = others.into_iter().cloned().collect();
         store.shared.nodes.send_replace(Arc::new(members));
@@ -124,7 +123,7 @@ impl Rebuild {
         drop(nodes);
         self.wait_for_release(slot).await;
         if let Err(error) = cluster::set_aside(&self.data, slot, &reason) {
-            (self.host.on_fatal)(&error);
+            (self.host.on_fatal)(&error.to_string());
         }
         Ok(Identity::new(self.cluster.clone(), admitted, arcs))
     }
@@ -153,16 +152,21 @@ impl Rebuild {
             let Some(store) = store.upgrade() else { return };
             match self.start(slot, identity.clone()).await {
                 Ok(replicas) => return self.repair_groups(&store, &replicas),
-                Err(reason) => tracing::error!(reason, "cannot start a new node {slot} yet"),
+                Err(problem) => tracing::error!(
+                    reason = problem.to_string(),
+                    "cannot start a new node {slot} yet"
+                ),
             }
             drop(store);
             tokio::time::sleep(RETRY).await;
         }
     }
 
-    async fn start(&self, slot: u64, identity: Identity) -> Result<Replicas, String> {
+    /// Creates the directory of a node, and starts the node. After any error, the caller retries, because
+    /// the store runs without the node.
+    async fn start(&self, slot: u64, identity: Identity) -> Result<Replicas, Problem> {
         let files = cluster::create_slot(&self.data, slot, identity, &self.host)?;
-        cluster::start_node(files, &self.transport, true, &self.clock, &self.host).await
+        Ok(cluster::start_node(files, &self.transport, true, &self.clock, &self.host).await?)
     }
 
     /// Adds a new node to the store. Makes it a voter of each group after it has received the data.

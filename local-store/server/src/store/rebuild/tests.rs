@@ -41,7 +41,7 @@ impl Fixture {
             match Store::open(config(), Box::new(|reason| panic!("{reason}"))).await {
                 Ok(store) => return store,
                 // The previous store may not have closed its files yet.
-                Err(error) if error.reason.contains("other process") => {
+                Err(error) if matches!(error.reason, Problem::InUse(_)) => {
                     assert!(begun.elapsed() < LIMIT, "{error}");
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }

@@ -19,7 +19,7 @@ use partition::{
     read_encoded_entries, read_encoded_items, read_item,
 };
 
-use super::{Config, Store, transactions};
+use super::{Config, Problem, Store, transactions};
 use node::ring::ArcId;
 
 mod blocked_arc;
@@ -43,7 +43,7 @@ async fn open(directory: &Path, arcs: u32) -> Store {
     for _ in 0..500 {
         match Store::open(config(directory, arcs), Box::new(|reason| panic!("{reason}"))).await {
             Ok(store) => return store,
-            Err(error) if error.reason.contains("other process") => {
+            Err(error) if matches!(error.reason, Problem::InUse(_)) => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             Err(error) => panic!("{error}"),

@@ -48,8 +48,8 @@ pub(crate) async fn view(context: &Context, name: &str) -> Result<View, PageErro
     if let Some(stream) = &mut view.stream {
         stream.seen_seconds_ago = age;
     }
-    let problem = seen.as_ref().and_then(|seen| seen.found.as_ref().err().cloned());
-    view.stream_note = problem.or(view.stream_note);
+    let problem = seen.as_ref().and_then(|seen| seen.found.as_ref().err());
+    view.stream_note = problem.map(ToString::to_string).or(view.stream_note);
     view.backfill.items_per_second = context.watches().note(name, view.backfill.read, now);
     Ok(View { samples, samples_problem, ..view })
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use client::failure::Failure;
 use locks::Mutex;
 use operations::migrate::Context as Migrate;
 use operations::migrate::api::{Observation, StreamReader};
@@ -40,7 +41,7 @@ struct Watch {
 #[derive(Clone)]
 pub(crate) struct Seen {
     /// The observation, or the reason why the read failed.
-    pub(crate) found: Result<Arc<Observation>, String>,
+    pub(crate) found: Result<Arc<Observation>, Failure>,
     /// The time of the read.
     pub(crate) at: Instant,
 }
@@ -102,8 +103,7 @@ fn rates(points: &VecDeque<(Instant, u64)>) -> Vec<u64> {
 async fn read(watches: Arc<Mutex<BTreeMap<String, Watch>>>, migrate: Arc<Migrate>, name: String) {
     let mut reader = StreamReader::new(&migrate);
     loop {
-        let found = reader.read(&migrate, &name).await;
-        let found = found.map(Arc::new).map_err(|failure| failure.to_string());
+        let found = reader.read(&migrate, &name).await.map(Arc::new);
         {
             let mut watches = watches.lock();
             let Some(watch) = watches.get_mut(&name) else { return };
