@@ -314,7 +314,7 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
     let log = NodeLog::open(log, start("log")?, on_failure)?;
     let mut state_locations: Vec<Arc<dyn StateLocation>> = Vec::new();
     for arc in (0..identity.arcs).map(ArcId) {
-        let folder = disk.subdirectory(&arc.to_string()).map_err(|e| other(&e))?;
+        let folder = disk.subdirectory(&arc.to_string())?;
         let options = LsmOptions {
             damage: damage.clone(),
             ..LsmOptions::with_cache(host.cache(identity.arcs).clone())
