@@ -7,6 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
 use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
 
 use crate::rule::Refusal;
@@ -18,6 +20,9 @@ pub const PART_NUMBER_MAX: u32 = 99_999;
 /// The first second of the year 10000: the exclusive end of the range, because the year in a date
 /// has four digits.
 const SECONDS_END: u64 = 253_402_300_800;
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+/// The format of a minute in the names of archive objects.
+const MINUTE: &str = "%Y%m%dT%H%M";
 /// The ending of an archive object's name.
 pub(super) const EXTENSION: &str = ".parquet";
 
@@ -46,35 +51,20 @@ impl UtcMinute {
         i64::try_from(self.0 * 60_000 + seconds % 60 * 1000).unwrap_or(i64::MAX)
     }
 
-    /// Returns the year, month and day of the Gregorian calendar. In this calculation, a year
-    /// begins in March, so that the leap day is its last day (Hinnant, "chrono-Compatible Low-Level
-    /// Date Algorithms").
-    fn date(self) -> (u64, u64, u64) {
-        const DAYS_TO_1970: u64 = 719_468;
-        const DAYS_OF_ERA: u64 = 146_097;
-        let days = self.0 / (24 * 60) + DAYS_TO_1970;
-        let (era, day) = (days / DAYS_OF_ERA, days % DAYS_OF_ERA);
-        let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-        let day_of_year = day - (365 * year + year / 4 - year / 100);
-        let month = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * month + 2) / 5 + 1;
-        let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-        (era * 400 + year + carry, month, day)
+    fn date_time(self) -> DateTime {
+        EPOCH + SignedDuration::from_secs(i64::try_from(self.0 * 60).unwrap_or(0))
     }
 
     /// Returns the date, such as `2026-11-21`.
     #[must_use]
     pub fn date_text(self) -> String {
-        let (year, month, day) = self.date();
-        format!("{year:04}-{month:02}-{day:02}")
+        self.date_time().date().to_string()
     }
 
     /// Returns the minute, such as `20261121T0230`.
     #[must_use]
     pub fn compact_text(self) -> String {
-        let (year, month, day) = self.date();
-        let minute = self.0 % (24 * 60);
-        format!("{year:04}{month:02}{day:02}T{:02}{:02}", minute / 60, minute % 60)
+        self.date_time().strftime(MINUTE).to_string()
     }
 
     /// Returns the hour, such as `20261121T02`.
@@ -87,18 +77,9 @@ impl UtcMinute {
     /// Parses a string of [`UtcMinute::compact_text`]; returns `None` for any other string.
     #[must_use]
     pub fn of_compact_text(text: &str) -> Option<Self> {
-        let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
-        let (year, month, day) = (number(0..4)?, number(4..6)?, number(6..8)?);
-        let (hour, minute) = (number(9..11)?, number(11..13)?);
-        // This is the inverse of `date`, whose years begin in March.
-        let months_from_march = (month + 9) % 12;
-        let year = year.checked_sub(u64::from(month <= 2))?;
-        let (era, year) = (year / 400, year % 400);
-        let day_of_year = (153 * months_from_march + 2) / 5 + day.checked_sub(1)?;
-        let day_of_era = year * 365 + year / 4 - year / 100 + day_of_year;
-        let days = (era * 146_097 + day_of_era).checked_sub(719_468)?;
-        let found = Self(days * 24 * 60 + hour * 60 + minute);
-        (Self::of_seconds(found.0 * 60)?.compact_text() == text).then_some(found)
+        let time = DateTime::strptime(MINUTE, text).ok()?;
+        let seconds = u64::try_from(time.duration_since(EPOCH).as_secs()).ok()?;
+        Self::of_seconds(seconds).filter(|minute| minute.compact_text() == text)
     }
 
     /// Returns the first minute of this minute's hour.
@@ -196,21 +177,6 @@ mod tests {
             assert_eq!((found.date_text().as_str(), found.compact_text().as_str()), (date, minute));
         }
         assert_eq!(UtcMinute::of_seconds(253_402_300_800), None);
-    }
-
-    #[test]
-    fn every_day_follows_the_day_before() {
-        let mut before = (1969, 12, 31);
-        for day in 0..SECONDS_END / 86_400 {
-            let (year, month, dom) = UtcMinute(day * 24 * 60).date();
-            let follows = match (dom, month) {
-                (1, 1) => before == (year - 1, 12, 31),
-                (1, _) => before.0 == year && before.1 == month - 1 && before.2 >= 28,
-                _ => before == (year, month, dom - 1) && dom <= 31,
-            };
-            assert!(follows, "{before:?} {year}-{month}-{dom}");
-            before = (year, month, dom);
-        }
     }
 
     #[test]

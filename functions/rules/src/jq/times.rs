@@ -1,13 +1,16 @@
 //! Dates and times in UTC: jq's broken-down time, and the formats that have the same result with
 //! every C library.
 
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
+use jiff::fmt::strtime;
+
 use super::arithmetic::float;
 use super::builtin::Builtin;
 use super::paths::described;
 use super::stop::{Flow, Stop};
 use super::value::Val;
 
-const DAY: i64 = 86_400;
 const ISO_8601: &str = "%Y-%m-%dT%H:%M:%SZ";
 const MONTHS: [&str; 12] = [
     "January",
@@ -25,81 +28,36 @@ const MONTHS: [&str; 12] = [
 ];
 const WEEKDAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+/// The directives of `strftime`.
+const DIRECTIVES: &str = "YCymdeHIpMSjuwaAbhBFTRD%";
 /// The years that have four digits.
-const YEARS: std::ops::RangeInclusive<i64> = 1000..=9999;
+const YEARS: std::ops::RangeInclusive<i16> = 1000..=9999;
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// A time, from the year to the second. Months count from 1.
-#[derive(Clone, Copy, Debug, Default)]
-struct Time {
-    year: i64,
-    month: i64,
-    day: i64,
-    hour: i64,
-    minute: i64,
-    second: i64,
+/// Returns the time from its year, month, day, hour, minute and second. Months count from 1. Returns
+/// `None` if the time does not exist, or its year does not have four digits.
+fn time_of(fields: [i64; 6]) -> Option<DateTime> {
+    let [year, rest @ ..] = fields;
+    let [month, day, hour, minute, second] = rest.map(|field| i8::try_from(field).ok());
+    let year = i16::try_from(year).ok().filter(|year| YEARS.contains(year))?;
+    DateTime::new(year, month?, day?, hour?, minute?, second?, 0).ok()
 }
 
-impl Time {
-    /// Returns the number of days from 1970-01-01 to the first day of a month.
-    fn days_to(year: i64, month: i64) -> i64 {
-        // In this calculation, a year begins in March, so that the leap day is its last day.
-        let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-        let era = year.div_euclid(400);
-        let of_era = year.rem_euclid(400);
-        let of_year = (153 * month + 2) / 5;
-        era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
-    }
-
-    fn of_seconds(seconds: i64) -> Self {
-        let (days, rest) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
-        let mut year = 1970 + days.div_euclid(366);
-        while Self::days_to(year + 1, 1) <= days {
-            year += 1;
-        }
-        let month = (1..=12).rev().find(|month| Self::days_to(year, *month) <= days).unwrap_or(1);
-        let day = days - Self::days_to(year, month) + 1;
-        let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-        Self { year, month, day, hour, minute, second }
-    }
-
-    fn days(&self) -> i64 {
-        Self::days_to(self.year, self.month) + self.day - 1
-    }
-
-    fn seconds(&self) -> i64 {
-        self.days() * DAY + self.hour * 3600 + self.minute * 60 + self.second
-    }
-
-    fn weekday(&self) -> i64 {
-        (self.days() + 4).rem_euclid(7)
-    }
-
-    fn year_day(&self) -> i64 {
-        self.days() - Self::days_to(self.year, 1)
-    }
-
-    /// Returns whether the date exists, in a year of four digits.
-    fn is_valid(&self) -> bool {
-        let normal = Self::of_seconds(self.seconds());
-        YEARS.contains(&self.year)
-            && (normal.year, normal.month, normal.day) == (self.year, self.month, self.day)
-            && (0..24).contains(&self.hour)
-            && (0..60).contains(&self.minute)
-            && (0..60).contains(&self.second)
-    }
-
-    /// Returns jq's broken-down time, with a fraction of the second.
-    fn broken_down(&self, fraction: f64) -> Val {
-        let [year, month, day] = [self.year, self.month - 1, self.day].map(whole);
-        let [hour, minute] = [self.hour, self.minute].map(whole);
-        let second = Val::from(self.second as f64 + fraction);
-        let [weekday, year_day] = [self.weekday(), self.year_day()].map(whole);
-        [year, month, day, hour, minute, second, weekday, year_day].into_iter().collect()
-    }
+/// Returns the weekday from Sunday, and the day of the year. Both count from 0.
+fn derived(time: DateTime) -> [i64; 2] {
+    let weekday = time.weekday().to_sunday_zero_offset();
+    [i64::from(weekday), i64::from(time.day_of_year() - 1)]
 }
 
-fn whole(number: i64) -> Val {
-    Val::from(number as f64)
+/// Returns jq's broken-down time, with a fraction of the second.
+fn broken_down(time: DateTime, fraction: f64) -> Val {
+    let [year, month, day] = [time.year(), i16::from(time.month()) - 1, time.day().into()];
+    let [hour, minute] = [time.hour(), time.minute()].map(f64::from);
+    let [weekday, year_day] = derived(time).map(|number| number as f64);
+    let second = f64::from(time.second()) + fraction;
+    let [year, month, day] = [year, month, day].map(f64::from);
+    let numbers = [year, month, day, hour, minute, second, weekday, year_day];
+    numbers.into_iter().map(Val::from).collect()
 }
 
 /// Returns the result of a time filter without arguments.
@@ -109,7 +67,7 @@ pub(super) fn of(builtin: Builtin, value: &Val) -> Flow<Val> {
         Builtin::Gmtime => {
             let (time, fraction) =
                 of_number(value)?.ok_or_else(|| Stop::error("gmtime() requires a number"))?;
-            Ok(time.broken_down(fraction))
+            Ok(broken_down(time, fraction))
         }
         Builtin::Fromdate | Builtin::Fromdateiso8601 => {
             make_time(&with(Builtin::Strptime, value, &Val::from(ISO_8601))?)
@@ -134,22 +92,25 @@ pub(super) fn with(builtin: Builtin, value: &Val, format: &Val) -> Flow<Val> {
     let Val::Str(format) = format else {
         return Err(Stop::error("strftime/1 requires a string format"));
     };
-    write(&time, format)
+    write(time, format)
 }
 
 /// Returns the time for a number of seconds since 1970, with the fraction of the second. Returns
 /// `None` if the value is not a number.
-fn of_number(value: &Val) -> Flow<Option<(Time, f64)>> {
+fn of_number(value: &Val) -> Flow<Option<(DateTime, f64)>> {
     let Val::Num(number) = value else { return Ok(None) };
-    let seconds = number.rounded();
-    let is_in_range = (-30_610_224_000.0..253_402_300_800.0).contains(&seconds);
-    if !is_in_range || number.exact().is_none() {
-        let reason = format!("{} is not a time in the years 1000 to 9999", described(value));
-        return Err(Stop::Refused(reason));
+    let seconds = number.exact().unwrap_or(f64::NAN);
+    #[expect(clippy::cast_possible_truncation, reason = "a number out of range is refused below")]
+    let whole = SignedDuration::from_secs(seconds.floor() as i64);
+    match EPOCH.checked_add(whole) {
+        Ok(time) if YEARS.contains(&time.year()) && !seconds.is_nan() => {
+            Ok(Some((time, seconds - seconds.floor())))
+        }
+        _ => {
+            let reason = format!("{} is not a time in the years 1000 to 9999", described(value));
+            Err(Stop::Refused(reason))
+        }
     }
-    #[expect(clippy::cast_possible_truncation, reason = "it is in range")]
-    let whole = seconds.floor() as i64;
-    Ok(Some((Time::of_seconds(whole), seconds - seconds.floor())))
 }
 
 /// Returns the numbers of a broken-down time, truncated to integers. Returns `None` if the value is
@@ -169,24 +130,15 @@ fn numbers(value: &Val) -> Flow<Option<Vec<i64>>> {
     Ok(Some(numbers))
 }
 
-fn of_array(value: &Val) -> Flow<Option<Time>> {
+fn of_array(value: &Val) -> Flow<Option<DateTime>> {
     let Some(numbers) = numbers(value)? else { return Ok(None) };
     let [year, month, day, hour, minute, second, rest @ ..] = numbers.as_slice() else {
         return Err(Stop::refused("a broken-down time needs at least six numbers"));
     };
-    let time = Time {
-        year: *year,
-        month: month + 1,
-        day: *day,
-        hour: *hour,
-        minute: *minute,
-        second: *second,
-    };
-    let derived = [time.weekday(), time.year_day()];
-    if !time.is_valid() || !derived.starts_with(rest.get(..rest.len().min(2)).unwrap_or(rest)) {
-        return Err(Stop::refused(format!("{} is not a valid date and time", described(value))));
-    }
-    Ok(Some(time))
+    let time = time_of([*year, month + 1, *day, *hour, *minute, *second]);
+    let is_known = |time: &DateTime| derived(*time).starts_with(rest.get(..2).unwrap_or(rest));
+    let invalid = || Stop::refused(format!("{} is not a valid date and time", described(value)));
+    time.filter(is_known).ok_or_else(invalid).map(Some)
 }
 
 fn make_time(value: &Val) -> Flow<Val> {
@@ -195,7 +147,7 @@ fn make_time(value: &Val) -> Flow<Val> {
     }
     let time = of_array(value)?;
     let time = time.ok_or_else(|| Stop::error("mktime requires parsed datetime inputs"))?;
-    Ok(whole(time.seconds()))
+    Ok(Val::from(time.duration_since(EPOCH).as_secs() as f64))
 }
 
 fn not_available(directive: Option<char>) -> Stop {
@@ -203,59 +155,26 @@ fn not_available(directive: Option<char>) -> Stop {
     Stop::refused(format!("`%{directive}` is not available in time formats"))
 }
 
-fn write(time: &Time, format: &str) -> Flow<Val> {
-    let name = |names: &[&'static str], place: i64| {
-        let place = usize::try_from(place).unwrap_or(0);
-        names.get(place).copied().unwrap_or_default()
-    };
-    let short = |name: &'static str| name.get(..3).unwrap_or(name).to_owned();
-    let (weekday, month) = (name(&WEEKDAYS, time.weekday()), name(&MONTHS, time.month - 1));
-    let Time { year, day, hour, minute, second, .. } = *time;
-    let twelve = (hour + 11) % 12 + 1;
-    let mut text = String::new();
+fn write(time: DateTime, format: &str) -> Flow<Val> {
     let mut characters = format.chars();
     while let Some(character) = characters.next() {
-        if character != '%' {
-            text.push(character);
-            continue;
+        let directive = if character == '%' { characters.next() } else { continue };
+        if !directive.is_some_and(|directive| DIRECTIVES.contains(directive)) {
+            return Err(not_available(directive));
         }
-        let directive = characters.next();
-        text.push_str(&match directive {
-            Some('Y') => format!("{year}"),
-            Some('C') => format!("{:02}", year / 100),
-            Some('y') => format!("{:02}", year % 100),
-            Some('m') => format!("{:02}", time.month),
-            Some('d') => format!("{day:02}"),
-            Some('e') => format!("{day:2}"),
-            Some('H') => format!("{hour:02}"),
-            Some('I') => format!("{twelve:02}"),
-            Some('p') => (if hour < 12 { "AM" } else { "PM" }).to_owned(),
-            Some('M') => format!("{minute:02}"),
-            Some('S') => format!("{second:02}"),
-            Some('j') => format!("{:03}", time.year_day() + 1),
-            Some('u') => format!("{}", (time.weekday() + 6) % 7 + 1),
-            Some('w') => format!("{}", time.weekday()),
-            Some('a') => short(weekday),
-            Some('A') => weekday.to_owned(),
-            Some('b' | 'h') => short(month),
-            Some('B') => month.to_owned(),
-            Some('F') => format!("{year}-{:02}-{day:02}", time.month),
-            Some('T') => format!("{hour:02}:{minute:02}:{second:02}"),
-            Some('R') => format!("{hour:02}:{minute:02}"),
-            Some('D') => format!("{:02}/{day:02}/{:02}", time.month, year % 100),
-            Some('%') => "%".to_owned(),
-            directive => return Err(not_available(directive)),
-        });
     }
-    Ok(Val::from(text))
+    let text = strtime::format(format, time);
+    text.map(Val::from).map_err(|error| Stop::refused(error.to_string()))
 }
 
 /// Parses a string in a format. The format must contain year, month and day.
 fn parse(text: &str, format: &str) -> Flow<Val> {
     let mismatch = || Stop::error(format!("date \"{text}\" does not match format \"{format}\""));
+    let incomplete = || Stop::Refused(format!("`{text}` is not a complete and valid date"));
     let format_of = format.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S");
-    let (mut time, mut rest) = (Time::default(), text);
-    let (mut weekday, mut seen) = (None, [false; 3]);
+    // The year, month, day, hour, minute and second.
+    let mut fields = [None, None, None, Some(0), Some(0), Some(0)];
+    let (mut weekday, mut rest) = (None, text);
     let mut characters = format_of.chars();
     while let Some(character) = characters.next() {
         if character.is_ascii_whitespace() {
@@ -268,15 +187,14 @@ fn parse(text: &str, format: &str) -> Flow<Val> {
         }
         let directive = characters.next();
         let (least, most, digits, field) = match directive {
-            Some('Y') => (0, 9999, 4, &mut time.year),
-            Some('m') => (1, 12, 2, &mut time.month),
-            Some('d' | 'e') => (1, 31, 2, &mut time.day),
-            Some('H') => (0, 23, 2, &mut time.hour),
-            Some('M') => (0, 59, 2, &mut time.minute),
-            Some('S') => (0, 61, 2, &mut time.second),
+            Some('Y') => (0, 9999, 4, &mut fields[0]),
+            Some('m') => (1, 12, 2, &mut fields[1]),
+            Some('d' | 'e') => (1, 31, 2, &mut fields[2]),
+            Some('H') => (0, 23, 2, &mut fields[3]),
+            Some('M') => (0, 59, 2, &mut fields[4]),
+            Some('S') => (0, 61, 2, &mut fields[5]),
             Some('b' | 'B' | 'h') => {
-                time.month = named(&MONTHS, &mut rest).ok_or_else(mismatch)? + 1;
-                seen = [seen[0], true, seen[2]];
+                fields[1] = Some(named(&MONTHS, &mut rest).ok_or_else(mismatch)? + 1);
                 continue;
             }
             Some('a' | 'A') => {
@@ -289,24 +207,20 @@ fn parse(text: &str, format: &str) -> Flow<Val> {
             }
             directive => return Err(not_available(directive)),
         };
-        *field = number(&mut rest, digits)
-            .filter(|n| (least..=most).contains(n))
-            .ok_or_else(mismatch)?;
-        match directive {
-            Some('Y') => seen = [true, seen[1], seen[2]],
-            Some('m') => seen = [seen[0], true, seen[2]],
-            Some('d' | 'e') => seen = [seen[0], seen[1], true],
-            _ => {}
-        }
+        let found = number(&mut rest, digits).filter(|n| (least..=most).contains(n));
+        *field = Some(found.ok_or_else(mismatch)?);
     }
     if !rest.is_empty() {
         return Err(mismatch());
     }
-    let is_known = seen == [true; 3] && time.is_valid();
-    if !is_known || weekday.is_some_and(|weekday| weekday != time.weekday()) {
-        return Err(Stop::Refused(format!("`{text}` is not a complete and valid date")));
-    }
-    Ok(time.broken_down(0.0))
+    let [Some(year), Some(month), Some(day), hour, minute, second] = fields else {
+        return Err(incomplete());
+    };
+    let clock = [hour, minute, second].map(Option::unwrap_or_default);
+    let time = time_of([year, month, day, clock[0], clock[1], clock[2]]);
+    let is_of_weekday = |time: &DateTime| weekday.is_none_or(|known| known == derived(*time)[0]);
+    let time = time.filter(is_of_weekday).ok_or_else(incomplete)?;
+    Ok(broken_down(time, 0.0))
 }
 
 /// Parses a number of at most this many digits, after spaces.
