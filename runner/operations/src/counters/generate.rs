@@ -20,7 +20,7 @@ use super::ballots::Ballots;
 use super::doubts::{DoubtfulVotes, Range};
 use super::flags::TotalFlags;
 use super::reading::total_of;
-use super::voting::{VoteResult, VoteSender};
+use super::voting::{VoteResult, vote};
 use client::failure::{Failure, Result};
 use client::interruption;
 use client::output::counted;
@@ -218,21 +218,21 @@ async fn cast_all(
     let doubts = Mutex::new(DoubtfulVotes::default());
     let noted = || doubts.lock();
     let lanes = (0..u64::from(VOTERS_AT_ONCE)).map(async |lane| {
-        let mut voting = VoteSender::to(place);
         for number in arguments.numbers_of(lane, ballots.is_some()) {
-            let vote = arguments.vote(number, place.rule.slot_count);
+            let drawn = arguments.vote(number, place.rule.slot_count);
             if let Some(rate) = arguments.rate {
                 let due = Duration::from_micros(number.saturating_mul(1_000_000) / rate);
                 tokio::time::sleep_until((started + due).into()).await;
             }
             match ballots {
                 Some(ballots) => {
-                    let points = Number::from(vote.points);
-                    ballots.vote("all", &vote.voter, Some((&vote.counter, points))).await?;
+                    let points = Number::from(drawn.points);
+                    ballots.vote("all", &drawn.voter, Some((&drawn.counter, points))).await?;
                 }
                 None => {
-                    let Vote { counter, slot, points, .. } = &vote;
-                    if let VoteResult::Perhaps(reason) = voting.add(counter, *slot, *points).await?
+                    let Vote { counter, slot, points, .. } = &drawn;
+                    if let VoteResult::Perhaps(reason) =
+                        vote(place, counter, *slot, *points).await?
                     {
                         let slot = Counters::slot_key_text(counter, *slot);
                         noted().add(&slot, counter, *points, &reason);
