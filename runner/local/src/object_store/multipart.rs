@@ -41,11 +41,10 @@ pub(super) struct Upload {
 
 /// An uploaded part.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
-    pub(super) number: i32,
-    pub(super) etag: String,
-    pub(super) size: u64,
-    pub(super) modified: SystemTime,
+struct Part {
+    number: i32,
+    etag: String,
+    size: u64,
     path: PathBuf,
 }
 
@@ -95,11 +94,6 @@ impl ObjectStore {
             }
         }
         Ok(())
-    }
-
-    /// Returns the uploaded parts by number.
-    pub(super) fn parts(&self, identifier: &str) -> Result<Vec<Part>, Error> {
-        parts_in(&self.upload(identifier)?.0)
     }
 
     /// Joins the named parts, in order, to one object, if `condition` holds. Returns the object's
@@ -152,6 +146,7 @@ impl ObjectStore {
     }
 }
 
+/// Returns the uploaded parts in a folder, in no order.
 fn parts_in(folder: &Path) -> Result<Vec<Part>, Error> {
     let mut parts = Vec::new();
     for entry in fs::read_dir(folder).map_err(Error::disk("list", folder))? {
@@ -161,16 +156,9 @@ fn parts_in(folder: &Path) -> Result<Vec<Part>, Error> {
             continue;
         };
         let Ok(number) = number.parse() else { continue };
-        let metadata = entry.metadata().map_err(Error::disk("read", entry.path()))?;
-        parts.push(Part {
-            number,
-            etag: etag.to_owned(),
-            size: metadata.len(),
-            modified: metadata.modified().unwrap_or(UNIX_EPOCH),
-            path: entry.path(),
-        });
+        let size = entry.metadata().map_err(Error::disk("read", entry.path()))?.len();
+        parts.push(Part { number, etag: etag.to_owned(), size, path: entry.path() });
     }
-    parts.sort_by_key(|part| part.number);
     Ok(parts)
 }
 

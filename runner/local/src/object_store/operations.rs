@@ -412,38 +412,6 @@ impl S3 for Operations {
         Ok(S3Response::new(output))
     }
 
-    async fn list_parts(
-        &self,
-        req: S3Request<dto::ListPartsInput>,
-    ) -> S3Result<S3Response<dto::ListPartsOutput>> {
-        let dto::ListPartsInput { bucket, key, upload_id, part_number_marker, .. } = req.input;
-        let limit = page_limit(req.input.max_parts)?;
-        let identifier = upload_id.clone();
-        let mut parts = self.blocking(move |store| store.parts(&identifier)).await?;
-        parts.retain(|part| part_number_marker.is_none_or(|marker| part.number > marker));
-        let is_truncated = parts.len() > limit;
-        parts.truncate(limit);
-        let next = parts.last().filter(|_| is_truncated).map(|part| part.number);
-        let parts = parts.into_iter().map(|part| dto::Part {
-            e_tag: Some(ETag::Strong(part.etag)),
-            last_modified: Some(part.modified.into()),
-            part_number: Some(part.number),
-            size: Some(signed(part.size)),
-            ..Default::default()
-        });
-        Ok(S3Response::new(dto::ListPartsOutput {
-            bucket: Some(bucket),
-            key: Some(key),
-            upload_id: Some(upload_id),
-            part_number_marker,
-            max_parts: i32::try_from(limit).ok(),
-            is_truncated: Some(is_truncated),
-            next_part_number_marker: next,
-            parts: Some(parts.collect()),
-            ..Default::default()
-        }))
-    }
-
     async fn complete_multipart_upload(
         &self,
         req: S3Request<dto::CompleteMultipartUploadInput>,
