@@ -2,11 +2,12 @@
 //!
 //! The only file access is reading the content that a response streams.
 
-use std::{collections::BTreeMap, fmt::Write, io::SeekFrom, ops, time::SystemTime};
+use std::{collections::BTreeMap, io::SeekFrom, ops, time::SystemTime};
 
 use bytes::BytesMut;
 use futures::stream::try_unfold;
 use http::{Extensions, HeaderMap};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::{
     S3Error, S3ErrorCode, S3Result,
     dto::{self, CopySource, ETag, ETagCondition, StreamingBlob, Timestamp},
@@ -33,6 +34,10 @@ const KEPT_HEADERS: [&str; 6] = [
     "content-type",
     "expires",
 ];
+
+/// The characters that the encoding `url` of a listing escapes.
+const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 /// The number of bytes that are read from disk at a time, so that a download needs little memory.
 const READ_BYTES: u64 = 128 * 1_024;
@@ -224,16 +229,7 @@ impl Encoding {
         if !self.url {
             return text;
         }
-        let mut encoded = String::with_capacity(text.len());
-        for byte in text.bytes() {
-            if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/') {
-                encoded.push(char::from(byte));
-            } else {
-                // Writing to a string never fails.
-                let _written = write!(encoded, "%{byte:02X}");
-            }
-        }
-        encoded
+        utf8_percent_encode(&text, ENCODED).to_string()
     }
 
     pub(super) fn objects(self, mut objects: Vec<dto::Object>) -> Vec<dto::Object> {

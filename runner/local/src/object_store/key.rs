@@ -8,9 +8,14 @@
 
 use std::path::PathBuf;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
 use super::Error;
 
 const ESCAPE: &str = "%~";
+
+/// The characters that an escaped name replaces.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'=');
 
 /// The maximum length of a key in bytes. Source: Amazon S3 user guide, "Naming Amazon S3 objects".
 const KEY_BYTES_MAX: usize = 1_024;
@@ -43,16 +48,7 @@ pub(super) fn name_of(part: &str) -> String {
     if is_plain(part) {
         return part.to_owned();
     }
-    let mut name = ESCAPE.to_owned();
-    for byte in part.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'=' => {
-                name.push(char::from(byte));
-            }
-            _ => name.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    name
+    format!("{ESCAPE}{}", utf8_percent_encode(part, ESCAPED))
 }
 
 /// Returns the part of a key for a file name. Returns `None` for a name that `name_of` never returns,
@@ -61,17 +57,7 @@ pub(super) fn part_of(name: &str) -> Option<String> {
     let Some(escaped) = name.strip_prefix(ESCAPE) else {
         return is_plain(name).then(|| name.to_owned());
     };
-    let mut bytes = Vec::with_capacity(escaped.len());
-    let mut rest = escaped.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digits = [rest.next()?, rest.next()?];
-            bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    let part = String::from_utf8(bytes).ok()?;
+    let part = percent_decode_str(escaped).decode_utf8().ok()?.into_owned();
     // Only the form that `name_of` writes is accepted, so two files never have the same key. A part contains
     // no slash.
     (name_of(&part) == name && !part.contains('/')).then_some(part)

@@ -24,6 +24,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use xxhash_rust::xxh3::xxh3_128;
@@ -34,6 +35,9 @@ use mapping::{
 };
 
 const FORMAT: u32 = 1;
+
+/// The characters that a file name escapes.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 /// The maximum size of a checkpoint file; a larger file is not a checkpoint file. 10,000 shards need
 /// about 2 MB. With tumbling windows, each open shard can need 6 MB, the maximum response of a function.
 const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -187,15 +191,11 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Chec
 
 /// Returns a file name that every file system accepts. Different texts result in different names.
 fn file_name(text: &str) -> String {
-    let mut name = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
-            b'.' if !name.is_empty() => name.push('.'),
-            _ => name.push_str(&format!("%{byte:02X}")),
-        }
+    let name = utf8_percent_encode(text, ESCAPED).to_string();
+    match name.strip_prefix('.') {
+        Some(rest) => format!("%2E{rest}"),
+        None => name,
     }
-    name
 }
 
 fn encode(settings: &Settings, checkpoints: &Checkpoints) -> Result<Vec<u8>, serde_json::Error> {
