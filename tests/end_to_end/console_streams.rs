@@ -1,7 +1,6 @@
 //! Tests of the console's pages Pipelines, Stream, Record and Filter, requested by a browser and by
 //! a program, from a real `weir up` with a function that fails for some records.
 
-use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::console::{Console, encoded};
-use crate::process::{LocalStore, Process, Up, binary, wait_for, weir};
+use crate::process::{LocalStore, Process, TO_BUCKET, Up, binary, pets_project, wait_for, weir};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -26,37 +25,9 @@ def handler(event, context):
 /// Creates a project with a table, a bucket, and three functions: one works, one has a misspelt
 /// filter, one has a disabled mapping.
 fn project() -> TempDir {
-    let function = |name: &str, more: &str| {
-        format!(
-            "  {name}:\n    Type: AWS::Serverless::Function\n    Properties:\n      Runtime: python3.13\n      \
-             CodeUri: code\n      Handler: app.handler\n      Timeout: 30\n      Events:\n        Pets:\n          \
-             Type: DynamoDB\n          Properties:\n            Stream: !GetAtt Pets.StreamArn\n            \
-             StartingPosition: TRIM_HORIZON\n            MaximumRetryAttempts: 0\n            \
-             FunctionResponseTypes: [ReportBatchItemFailures]\n            {more}\n"
-        )
-    };
-    let template = format!(
-        "Transform: AWS::Serverless-2016-10-31\nResources:\n  Pets:\n    Type: AWS::DynamoDB::Table\n    \
-         Properties:\n      TableName: pets\n      BillingMode: PAY_PER_REQUEST\n      \
-         AttributeDefinitions: [{{AttributeName: id, AttributeType: S}}]\n      \
-         KeySchema: [{{AttributeName: id, KeyType: HASH}}]\n      \
-         StreamSpecification: {{StreamViewType: NEW_AND_OLD_IMAGES}}\n  Failures:\n    Type: AWS::S3::Bucket\n    \
-         Properties: {{BucketName: failures}}\n{}{}{}",
-        function(
-            "Works",
-            "DestinationConfig: {OnFailure: {Type: S3, Destination: !GetAtt Failures.Arn}}"
-        ),
-        function(
-            "Misspelt",
-            "FilterCriteria: {Filters: [{Pattern: '{\"eventName\":[\"REMOVED\"]}'}]}"
-        ),
-        function("Off", "Enabled: false"),
-    );
-    let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("code")).unwrap();
-    fs::write(folder.path().join("code/app.py"), FUNCTION).unwrap();
-    fs::write(folder.path().join("template.yaml"), template).unwrap();
-    folder
+    let works = format!("FunctionResponseTypes: [ReportBatchItemFailures]\n{TO_BUCKET}");
+    let misspelt = "FilterCriteria: {Filters: [{Pattern: '{\"eventName\":[\"REMOVED\"]}'}]}";
+    pets_project(FUNCTION, &[("Works", &works), ("Misspelt", misspelt), ("Off", "Enabled: false")])
 }
 
 fn has_python() -> bool {

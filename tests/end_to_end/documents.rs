@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::process::{Process, Up, binary, root, wait_for};
+use crate::process::{Process, Up, binary, root, shell, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(90);
 /// The time-out of one command. Commands compile nothing, and the slowest take a few seconds.
@@ -149,11 +149,7 @@ fn as_run_here(command: &str) -> String {
 
 /// Returns a command as a person would run it, with `weir` on the path.
 fn in_shell(folder: &Path, command: &str) -> Command {
-    let weir = binary("weir");
-    let bin = Path::new(weir.get_program()).parent().unwrap().to_owned();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let mut shell = Command::new("sh");
-    shell.args(["-c", command]).current_dir(folder).env("PATH", path);
+    let mut shell = shell(folder, command);
     shell.env("WEIR_TEMPLATE", root().join("template.yaml"));
     shell
 }

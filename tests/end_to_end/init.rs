@@ -5,23 +5,12 @@
 //! `tests/infra/run`.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::process::{LocalStore, binary, weir};
-
-/// Runs a command in a shell in a folder, with `weir` on its path.
-fn in_shell(folder: &Path, command: &str) -> Output {
-    let weir = binary("weir");
-    let bin = Path::new(weir.get_program()).parent().unwrap().to_owned();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let mut shell = Command::new("sh");
-    shell.args(["-c", command]).current_dir(folder).env("PATH", path).stdin(Stdio::null());
-    shell.output().unwrap()
-}
+use crate::process::{LocalStore, shell, weir};
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
@@ -30,9 +19,9 @@ fn said(output: &Output) -> String {
 /// Writes a project into an empty folder and checks its template.
 fn project(arguments: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let made = in_shell(folder.path(), &format!("weir init {arguments}"));
+    let made = shell(folder.path(), &format!("weir init {arguments}")).output().unwrap();
     assert!(made.status.success(), "{arguments}: {}", said(&made));
-    let checked = in_shell(folder.path(), "weir check --deny-warnings");
+    let checked = shell(folder.path(), "weir check --deny-warnings").output().unwrap();
     assert!(checked.status.success(), "{arguments}: {}", said(&checked));
     folder
 }
@@ -40,7 +29,7 @@ fn project(arguments: &str) -> TempDir {
 /// Writes a project, and runs its own test.
 fn passes(arguments: &str) {
     let folder = project(arguments);
-    let tested = in_shell(folder.path(), "sh test");
+    let tested = shell(folder.path(), "sh test").output().unwrap();
     assert!(tested.status.success(), "{arguments}: {}", said(&tested));
     assert!(said(&tested).contains("\npassed: "), "{arguments}: {}", said(&tested));
     // The test uses a separate folder, so a `weir up` of the project and its data are not changed.

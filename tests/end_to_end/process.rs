@@ -246,3 +246,65 @@ pub(crate) fn weir_on(store: &Endpoint) -> Command {
 pub(crate) fn weir(folder: &Path, arguments: &[&str]) -> Output {
     binary("weir").args(arguments).current_dir(folder).output().unwrap()
 }
+
+/// Returns a shell that runs a command in a folder, with the real binaries on its path.
+pub(crate) fn shell(folder: &Path, command: &str) -> Command {
+    let path = format!("{}:{}", binaries().display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).current_dir(folder).env("PATH", path).stdin(Stdio::null());
+    shell
+}
+
+/// The property of a mapping that sends discarded records to the bucket of [`pets_project`].
+pub(crate) const TO_BUCKET: &str =
+    "DestinationConfig: {OnFailure: {Type: S3, Destination: !GetAtt Failures.Arn}}";
+
+/// Creates a project with the table `pets`, a bucket, and functions in Python that all run
+/// `handler`. Each function has a name and further properties of its mapping, one per line. The
+/// variable `PLACE` is the folder of the project.
+pub(crate) fn pets_project(handler: &str, functions: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().display();
+    let mut template = String::from(
+        "Transform: AWS::Serverless-2016-10-31
+Resources:
+  Pets:
+    Type: AWS::DynamoDB::Table
+    Properties:
+      TableName: pets
+      BillingMode: PAY_PER_REQUEST
+      AttributeDefinitions: [{AttributeName: id, AttributeType: S}]
+      KeySchema: [{AttributeName: id, KeyType: HASH}]
+      StreamSpecification: {StreamViewType: NEW_AND_OLD_IMAGES}
+  Failures:
+    Type: AWS::S3::Bucket
+    Properties: {BucketName: failures}
+",
+    );
+    for (name, properties) in functions {
+        let properties = properties.replace('\n', "\n            ");
+        template.push_str(&format!(
+            "  {name}:
+    Type: AWS::Serverless::Function
+    Properties:
+      Runtime: python3.13
+      CodeUri: code
+      Handler: app.handler
+      Timeout: 30
+      Environment: {{Variables: {{PLACE: '{place}'}}}}
+      Events:
+        Pets:
+          Type: DynamoDB
+          Properties:
+            Stream: !GetAtt Pets.StreamArn
+            StartingPosition: TRIM_HORIZON
+            MaximumRetryAttempts: 0
+            {properties}
+"
+        ));
+    }
+    fs::create_dir(folder.path().join("code")).unwrap();
+    fs::write(folder.path().join("code/app.py"), handler).unwrap();
+    fs::write(folder.path().join("template.yaml"), template).unwrap();
+    folder
+}

@@ -5,11 +5,9 @@
 //! --exit-code` is repeated, as the pages instruct. All other commands run exactly as printed.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::process::{Process, binary, root, wait_for};
+use crate::process::{Process, root, shell, wait_for};
 
 /// The maximum number of commands in a tutorial that a beginner types without a break.
 const COMMANDS_MAX: usize = 10;
@@ -52,15 +50,6 @@ fn is_shown(line: &str, shown: &str) -> bool {
     })
 }
 
-fn in_shell(folder: &Path, command: &str) -> Command {
-    let weir = binary("weir");
-    let bin = Path::new(weir.get_program()).parent().unwrap().to_owned();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let mut shell = Command::new("sh");
-    shell.args(["-c", command]).current_dir(folder).env("PATH", path).stdin(Stdio::null());
-    shell
-}
-
 fn run(page: &str) {
     let text = fs::read_to_string(root().join("docs/tutorials").join(page)).unwrap();
     let steps = steps(&text);
@@ -70,13 +59,13 @@ fn run(page: &str) {
     let mut up = None;
     for Step { command, shown } in steps {
         if command == "weir up" {
-            let shell = in_shell(folder.path(), "exec weir up --port 0 --s3-port 0");
+            let shell = shell(folder.path(), "exec weir up --port 0 --s3-port 0");
             up = Some(Process::start(shell, home.path().join("up.log")));
             let running = folder.path().join(".weir/running.json");
             wait_for("weir up", START_MAX, || running.exists().then_some(()));
             continue;
         }
-        let run = || in_shell(folder.path(), &command).output().unwrap();
+        let run = || shell(folder.path(), &command).output().unwrap();
         let ended = match command.as_str() {
             "weir status --exit-code" => wait_for(&command, SETTLE_MAX, || {
                 Some(run()).filter(|ended| ended.status.success())

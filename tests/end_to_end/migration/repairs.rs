@@ -6,23 +6,12 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::migration::driver::{LIMIT, Migrating, PLAN, SECOND_MS};
+use crate::migration::whole::visible;
 use crate::process::{LocalStore, wait_for};
 
 /// The output of a comparison without differences.
 const EQUAL: &str = "0 missing, 0 different, 0 extra";
 const MINUTES_MS: u64 = 10 * 60 * SECOND_MS;
-
-/// Returns the items that a reader sees, as strings.
-fn visible(store: &LocalStore, table: &str) -> Vec<String> {
-    let items = store.endpoint.scan(table).into_iter().filter_map(|mut item| {
-        let mark = item.as_object_mut().unwrap().remove("_weir");
-        let gone = mark.is_some_and(|mark| mark["M"].get("gone").is_some());
-        (!gone).then(|| item.to_string())
-    });
-    let mut items: Vec<String> = items.collect();
-    items.sort();
-    items
-}
 
 #[test]
 fn damaged_targets_are_found_and_repaired() {
@@ -69,14 +58,14 @@ fn damaged_targets_are_found_and_repaired() {
     assert!(said.contains("3 repaired") && said.contains(EQUAL), "{said}");
     let said = migrating.ok(&["verify", "move"]);
     assert!(said.contains(EQUAL) && said.contains("0 repaired"), "{said}");
-    assert_eq!(visible(&store, "pets"), visible(&store, "cats"));
+    assert_eq!(visible(&store.endpoint, "pets"), visible(&store.endpoint, "cats"));
     // The worker applies changes of repaired items.
     migrating.put(4, 20);
     store.endpoint.ok("DeleteItem", &json!({"TableName": "cats", "Key": key("n003")}));
     migrating.ok(&["verify", "move"]);
     migrating.ok(&["cutover", "move"]);
-    assert_eq!(visible(&store, "pets"), visible(&store, "cats"));
-    assert_eq!(visible(&store, "pets").len(), 29);
+    assert_eq!(visible(&store.endpoint, "pets"), visible(&store.endpoint, "cats"));
+    assert_eq!(visible(&store.endpoint, "pets").len(), 29);
 }
 
 #[test]
@@ -135,7 +124,7 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     migrating.wait_for_phase("tailing", &mut worker, |_| {});
     let said = migrating.ok(&["verify", "move"]);
     assert!(said.contains(EQUAL), "{said}");
-    assert_eq!(visible(&store, "pets"), visible(&store, "cats"));
+    assert_eq!(visible(&store.endpoint, "pets"), visible(&store.endpoint, "cats"));
 }
 
 #[test]
@@ -187,6 +176,6 @@ fn a_backfill_waits_for_a_lagging_stream() {
     assert_eq!(behind(&migrating.status()), None);
     let said = migrating.ok(&["verify", "move"]);
     assert!(said.contains(EQUAL), "{said}");
-    assert_eq!(visible(&store, "pets"), visible(&store, "cats"));
-    assert_eq!(visible(&store, "pets").len(), ITEMS);
+    assert_eq!(visible(&store.endpoint, "pets"), visible(&store.endpoint, "cats"));
+    assert_eq!(visible(&store.endpoint, "pets").len(), ITEMS);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::{Process, Up, binary, root, wait_for, weir};
+use crate::process::{Process, TO_BUCKET, Up, binary, pets_project, root, wait_for, weir};
 
 const LIMIT: Duration = Duration::from_secs(240);
 /// A value that occurs only in purged items.
@@ -50,34 +50,8 @@ const ALLOWED: [(&str, &str); 7] = [
 /// Creates a project with a table, a bucket, a function that fails, and a function whose filter
 /// matches no item.
 fn project() -> TempDir {
-    let function = |name: &str, more: &str| {
-        format!(
-            "  {name}:\n    Type: AWS::Serverless::Function\n    Properties:\n      Runtime: python3.13\n      \
-             CodeUri: code\n      Handler: app.handler\n      Timeout: 30\n      Events:\n        Pets:\n          \
-             Type: DynamoDB\n          Properties:\n            Stream: !GetAtt Pets.StreamArn\n            \
-             StartingPosition: TRIM_HORIZON\n            MaximumRetryAttempts: 0\n            {more}\n"
-        )
-    };
-    let template = format!(
-        "Transform: AWS::Serverless-2016-10-31\nResources:\n  Pets:\n    Type: AWS::DynamoDB::Table\n    \
-         Properties:\n      TableName: pets\n      BillingMode: PAY_PER_REQUEST\n      \
-         AttributeDefinitions: [{{AttributeName: id, AttributeType: S}}]\n      \
-         KeySchema: [{{AttributeName: id, KeyType: HASH}}]\n      \
-         StreamSpecification: {{StreamViewType: NEW_AND_OLD_IMAGES}}\n  Failures:\n    Type: AWS::S3::Bucket\n    \
-         Properties: {{BucketName: failures}}\n{}{}",
-        function(
-            "Fails",
-            "DestinationConfig: {OnFailure: {Type: S3, Destination: !GetAtt Failures.Arn}}"
-        ),
-        function(
-            "Filters",
-            "FilterCriteria: {Filters: [{Pattern: '{\"dynamodb\":{\"NewImage\":{\"name\":{\"S\":[\"never\"]}}}}'}]}"
-        ),
-    );
-    let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("code")).unwrap();
-    fs::write(folder.path().join("code/app.py"), FUNCTION).unwrap();
-    fs::write(folder.path().join("template.yaml"), template).unwrap();
+    let filter = "FilterCriteria: {Filters: [{Pattern: '{\"dynamodb\":{\"NewImage\":{\"name\":{\"S\":[\"never\"]}}}}'}]}";
+    let folder = pets_project(FUNCTION, &[("Fails", TO_BUCKET), ("Filters", filter)]);
     fs::write(folder.path().join("plan.yaml"), PLAN).unwrap();
     fs::write(folder.path().join("bad.csv"), format!("id,n\nx,{SECRET}\n")).unwrap();
     folder

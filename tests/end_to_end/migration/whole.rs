@@ -87,7 +87,7 @@ fn delete(store: &Endpoint, table: &str, key: &str) {
 }
 
 /// Returns the items of a table as strings, without marks and tombstones.
-fn visible(store: &Endpoint, table: &str) -> Vec<String> {
+pub(super) fn visible(store: &Endpoint, table: &str) -> Vec<String> {
     let items = store.scan(table).into_iter().filter_map(|mut item| {
         let mark = item.as_object_mut().unwrap().remove("_weir");
         let gone = mark.is_some_and(|mark| mark["M"].get("gone").is_some());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::{Up, wait_for, weir};
+use crate::process::{TO_BUCKET, Up, pets_project, wait_for, weir};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const MINUTE_MS: u64 = 60_000;
@@ -33,37 +33,8 @@ def handler(event, context):
 /// Creates a project with a table, a bucket, and two functions: [`FUNCTION`], and a function whose
 /// filter has a misspelt attribute.
 fn project() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let place = folder.path().display().to_string();
-    let function = |name: &str, more: &str| {
-        format!(
-            "  {name}:\n    Type: AWS::Serverless::Function\n    Properties:\n      Runtime: python3.13\n      \
-             CodeUri: code\n      Handler: app.handler\n      Timeout: 30\n      \
-             Environment: {{Variables: {{PLACE: '{place}'}}}}\n      Events:\n        Pets:\n          \
-             Type: DynamoDB\n          Properties:\n            Stream: !GetAtt Pets.StreamArn\n            \
-             StartingPosition: TRIM_HORIZON\n            MaximumRetryAttempts: 0\n            {more}\n"
-        )
-    };
-    let template = format!(
-        "Transform: AWS::Serverless-2016-10-31\nResources:\n  Pets:\n    Type: AWS::DynamoDB::Table\n    \
-         Properties:\n      TableName: pets\n      BillingMode: PAY_PER_REQUEST\n      \
-         AttributeDefinitions: [{{AttributeName: id, AttributeType: S}}]\n      \
-         KeySchema: [{{AttributeName: id, KeyType: HASH}}]\n      \
-         StreamSpecification: {{StreamViewType: NEW_AND_OLD_IMAGES}}\n  Failures:\n    Type: AWS::S3::Bucket\n    \
-         Properties: {{BucketName: failures}}\n{}{}",
-        function(
-            "Works",
-            "DestinationConfig: {OnFailure: {Type: S3, Destination: !GetAtt Failures.Arn}}"
-        ),
-        function(
-            "Misspelt",
-            "FilterCriteria: {Filters: [{Pattern: '{\"dynamodb\":{\"NewImage\":{\"tennant\":{\"S\":[\"7\"]}}}}'}]}"
-        ),
-    );
-    fs::create_dir(folder.path().join("code")).unwrap();
-    fs::write(folder.path().join("code/app.py"), FUNCTION).unwrap();
-    fs::write(folder.path().join("template.yaml"), template).unwrap();
-    folder
+    let misspelt = "FilterCriteria: {Filters: [{Pattern: '{\"dynamodb\":{\"NewImage\":{\"tennant\":{\"S\":[\"7\"]}}}}'}]}";
+    pets_project(FUNCTION, &[("Works", TO_BUCKET), ("Misspelt", misspelt)])
 }
 
 /// Puts an item, and waits until the broken function's record is discarded into the bucket.
