@@ -1,13 +1,10 @@
-//! A check of error types: only the listed crates may use `Result<_, String>`, because a typed
-//! error shows what the caller must do.
+//! A check of error types: no crate uses `Result<_, String>`, because a typed error shows what the
+//! caller must do.
 
 use std::collections::BTreeMap;
 
 use crate::imports::{tokens, without_tests};
 use crate::{assert_none, files, read};
-
-/// Crates that return strings as errors. A crate must not be added to this list.
-const REMAINING: [&str; 1] = ["local-store/simulation"];
 
 /// Counts the types `Result<_, String>` outside of tests.
 fn text_errors(text: &str) -> usize {
@@ -53,14 +50,11 @@ fn no_crate_returns_to_errors_that_are_texts() {
             *found.entry(krate.to_owned()).or_default() += text_errors(&read(&path));
         }
     }
-    let is_wrong =
-        |(krate, count): (String, usize)| match (REMAINING.contains(&krate.as_str()), count) {
-            (false, 1..) => Some(format!(
-                "{krate}: {count}; return an enum, such as `client::failure::Failure`"
-            )),
-            (true, 0) => Some(format!("{krate} has none any more: remove it from the list")),
-            _ => None,
-        };
+    let is_wrong = |(krate, count): (String, usize)| {
+        (count > 0).then(|| {
+            format!("{krate}: {count}; return an enum, such as `client::failure::Failure`")
+        })
+    };
     let complaints: Vec<_> = found.into_iter().filter_map(is_wrong).collect();
     assert_none("`Result<_, String>` outside of tests", &complaints);
 }

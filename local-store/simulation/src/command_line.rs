@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use partition::mutation::Mutation;
 
 use crate::batch::{Batch, Summary, run_all};
+use crate::error::HarnessError;
 use crate::minimise::minimise;
 use crate::power_loss;
 use crate::processes::process::find_binary;
@@ -117,11 +118,14 @@ struct Runs {
     explain: bool,
 }
 
-fn parse_mutation(name: &str) -> Result<Mutation, String> {
+/// The given name is not the name of a mutation.
+#[derive(Debug, thiserror::Error)]
+#[error("unknown mutation; docs/development/simulation.md lists the names")]
+struct UnknownMutation;
+
+fn parse_mutation(name: &str) -> Result<Mutation, UnknownMutation> {
     let found = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
-    found.ok_or_else(|| {
-        "unknown mutation; docs/development/simulation.md lists the names".to_owned()
-    })
+    found.ok_or(UnknownMutation)
 }
 
 /// Runs the command.
@@ -254,7 +258,7 @@ fn run_power_loss(first: u64, images: u64) -> std::io::Result<ExitCode> {
 fn run_process_faults(flags: Processes) -> std::io::Result<ExitCode> {
     let binary = match find_binary(flags.binary) {
         Ok(binary) => binary,
-        Err(what) => {
+        Err(HarnessError(what)) => {
             writeln!(std::io::stderr(), "{what}")?;
             return Ok(ExitCode::from(2));
         }
@@ -286,7 +290,7 @@ fn run_process_faults(flags: Processes) -> std::io::Result<ExitCode> {
             writeln!(std::io::stdout(), "{:#}", summary.to_json())?;
             Ok(code(summary.violations.is_empty()))
         }
-        Err(what) => {
+        Err(HarnessError(what)) => {
             writeln!(std::io::stderr(), "{what}")?;
             Ok(ExitCode::from(1))
         }

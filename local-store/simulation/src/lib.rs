@@ -12,6 +12,7 @@ compile_error!(
 pub mod batch;
 pub mod checkers;
 pub mod command_line;
+pub mod error;
 pub mod history;
 pub mod minimise;
 #[cfg(feature = "mutations")]

@@ -17,12 +17,13 @@ use storage::log::{self, Log};
 use storage::{MemoryStorage, Storage};
 
 use crate::checkers::replicas::Dump;
+use crate::error::{HarnessError, NodeError};
 use crate::request::{KEY, OWNER, WRITE_ID};
 use crate::workload::number;
 use crate::world::environment::{START, stream};
 use crate::world::single::recover;
 use crate::world::state::State;
-use crate::world::translation::{create_table, is_power_loss, key};
+use crate::world::translation::{create_table, key};
 
 /// The number of images of one history. The next history begins with an empty disk.
 const IMAGES_PER_SEED: u64 = 25;
@@ -103,13 +104,13 @@ struct History {
 }
 
 impl History {
-    fn new(seed: u64) -> Result<Self, String> {
+    fn new(seed: u64) -> Result<Self, HarnessError> {
         let mut random = stream(seed, "power loss");
         let disk = SimulatedDisk::new();
         let engine = stream(seed, "engine").up_to(2 * MEMTABLE_BYTES.len() - 1);
         let memtable_bytes = MEMTABLE_BYTES.get(engine).copied();
         let storage = MemoryStorage::new();
-        let machine = Machine::open(&*storage.view()).map_err(|e| e.to_string())?;
+        let machine = Machine::open(&*storage.view())?;
         let options = log::Options {
             segment_bytes: 16 * 1024,
             first_segment_bytes: 8 * 1024,
@@ -164,15 +165,15 @@ impl History {
     }
 
     /// Opens the state and the log, as a new process does.
-    fn open(&self) -> Result<Opened, String> {
+    fn open(&self) -> Result<Opened, NodeError> {
         let alive = Arc::new(AtomicBool::new(true));
-        let storage = self.state.open(&alive).map_err(|error| error.to_string())?;
+        let storage = self.state.open(&alive)?;
         let (log, machine) = recover(&self.disk, &*storage, &self.options)?;
         Ok(Opened { log, machine, storage })
     }
 
     /// Appends, syncs and applies entries until the disk fails.
-    fn write_until_cut(&mut self, opened: &mut Opened) -> Result<(), String> {
+    fn write_until_cut(&mut self, opened: &mut Opened) -> Result<(), HarnessError> {
         let Opened { log, machine, storage } = opened;
         // After a cut, the history continues after the last entry that survived.
         let kept = usize::try_from(log.last_index()).unwrap_or(usize::MAX);
@@ -182,7 +183,7 @@ impl History {
             let mut records = Vec::new();
             for _ in 0..group {
                 let entry = self.draw();
-                let payload = encode_entry(&entry).map_err(|e| e.to_string())?;
+                let payload = encode_entry(&entry)?;
                 self.entries.push(entry);
                 records.push(log::Entry {
                     index: self.entries.len() as u64,
@@ -197,13 +198,13 @@ impl History {
             let applied = machine.applied_index();
             for (index, entry) in (1..).zip(&self.entries).filter(|(index, _)| *index > applied) {
                 match apply(machine, &**storage, index, entry) {
-                    Err(reason) if is_power_loss(&reason) => return Ok(()),
+                    Err(NodeError::PowerLost(_)) => return Ok(()),
                     applied => applied?,
                 }
             }
             if self.random.chance(8) {
-                match storage.persist().map_err(|error| error.to_string()) {
-                    Err(reason) if is_power_loss(&reason) => return Ok(()),
+                match storage.persist().map_err(NodeError::from) {
+                    Err(NodeError::PowerLost(_)) => return Ok(()),
                     persisted => persisted?,
                 }
                 if log.truncate_prefix(machine.applied_index()).is_err() {
@@ -214,21 +215,23 @@ impl History {
     }
 
     /// Compares the recovered state with the state after the same number of entries of the history.
-    fn check(&mut self, opened: &Opened) -> Result<(), String> {
+    fn check(&mut self, opened: &Opened) -> Result<(), HarnessError> {
         let Opened { log, machine, storage: recovered } = opened;
         let found = machine.applied_index();
         if found < self.acknowledged {
             return Err(format!(
                 "{} entries were acknowledged, but only {found} survived",
                 self.acknowledged
-            ));
+            )
+            .into());
         }
         if found > self.entries.len() as u64 || log.last_index() != found {
             return Err(format!(
                 "{} entries were written, but the log ends at entry {} and the state at entry {found}",
                 self.entries.len(),
                 log.last_index()
-            ));
+            )
+            .into());
         }
         let (reference, storage) = &mut self.reference;
         let applied = reference.applied_index();
@@ -239,7 +242,9 @@ impl History {
         // Recovery has made the recovered entries durable, so later power cuts must not lose them.
         self.acknowledged = found;
         if dump(&*recovered.view())? != dump(&*storage.view())? {
-            return Err(format!("the state after {found} entries differs from the expected state"));
+            return Err(
+                format!("the state after {found} entries differs from the expected state").into()
+            );
         }
         Ok(())
     }
@@ -250,24 +255,23 @@ fn apply(
     storage: &dyn Storage,
     index: u64,
     entry: &Entry,
-) -> Result<(), String> {
-    let (batch, _) = machine.apply(&*storage.view(), index, entry).map_err(|e| e.to_string())?;
-    storage.apply(&batch).map_err(|e| e.to_string())
+) -> Result<(), NodeError> {
+    let (batch, _) = machine.apply(&*storage.view(), index, entry)?;
+    Ok(storage.apply(&batch)?)
 }
 
 /// Returns all keys and values of a state.
-pub(crate) fn dump(view: &(dyn View + Send + Sync)) -> Result<Dump, String> {
+pub(crate) fn dump(view: &(dyn View + Send + Sync)) -> Result<Dump, HarnessError> {
     let mut dump = Vec::new();
     view.scan(&[], &[u8::MAX; 8], false, &mut |key, value| {
         dump.push((key.to_vec(), value.to_vec()));
         ControlFlow::Continue(())
-    })
-    .map_err(|error| error.to_string())?;
+    })?;
     Ok(dump)
 }
 
 /// Runs the images of one seed.
-fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String> {
+fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), HarnessError> {
     let mut history = History::new(seed)?;
     let mut opened = history.open()?;
     let mut left = images;
@@ -293,8 +297,8 @@ fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String>
                     opened = recovered;
                     break;
                 }
-                Err(reason) if is_power_loss(&reason) => summary.in_recovery += 1,
-                Err(reason) => return Err(reason),
+                Err(NodeError::PowerLost(_)) => summary.in_recovery += 1,
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -305,7 +309,7 @@ fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String>
 /// Runs the images of one seed on this thread. Returns the violation, if there is one.
 #[must_use]
 pub fn check_seed(seed: u64) -> Option<String> {
-    run_seed(seed, IMAGES_PER_SEED, &mut Summary::default()).err()
+    run_seed(seed, IMAGES_PER_SEED, &mut Summary::default()).err().map(|error| error.0)
 }
 
 /// Opens `images` images, on all processors, and calls `progress` with the numbers of opened images
@@ -336,7 +340,7 @@ pub fn run_all(first: u64, images: u64, progress: &mut (dyn FnMut(u64, u64) + Se
                     total.lossy += part.lossy;
                     total.torn += part.torn;
                     total.acknowledged += part.acknowledged;
-                    if let Err(what) = result
+                    if let Err(HarnessError(what)) = result
                         && total.violations.len() < VIOLATIONS_KEPT
                     {
                         total.violations.push((seed, what));

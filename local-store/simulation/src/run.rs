@@ -22,6 +22,7 @@ use crate::checkers::replicas::{Dump, check_equal, check_index};
 use crate::checkers::retention;
 use crate::checkers::stream::ShardRecords;
 use crate::checkers::{End, Violation, judge};
+use crate::error::HarnessError;
 use crate::history::History;
 use crate::power_loss::dump;
 use crate::request::{Answer, EXPIRES_AT, Endpoint, INDEX, KEY, LATE_INDEX, Request, TABLE};
@@ -135,7 +136,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     if plan.memtable_bytes.is_some() {
         environment.coverage.hit("engine on disk");
     }
-    if let Err(what) = begin_groups(&cluster).await {
+    if let Err(HarnessError(what)) = begin_groups(&cluster).await {
         return failed(plan, format!("cannot form the Raft groups: {what}"));
     }
     let mut crowd = ClientTasks {
@@ -144,7 +145,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
         in_flight: Arc::default(),
         tasks: JoinSet::new(),
     };
-    if let Err(what) = set_up(&cluster).await {
+    if let Err(HarnessError(what)) = set_up(&cluster).await {
         return failed(plan, format!("cannot create the table: {what}"));
     }
     bank::open(&mut client(&cluster, &crowd, plan, "opening")).await;
@@ -166,7 +167,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     let records = crowd.history.take();
     let end = match collect(&cluster) {
         Ok(end) => end,
-        Err(what) => {
+        Err(HarnessError(what)) => {
             let what = format!("cannot read the final state: {what}");
             return aborted(plan, &environment, violations, what);
         }
@@ -209,7 +210,7 @@ fn hash(dump: &Dump) -> u64 {
 }
 
 /// Creates the Raft group of each arc with new nodes. Each arc starts with a different leader.
-async fn begin_groups(cluster: &Cluster) -> Result<(), String> {
+async fn begin_groups(cluster: &Cluster) -> Result<(), HarnessError> {
     let members: Vec<u64> = cluster.nodes().map(|node| node as u64).collect();
     let nodes = cluster.nodes().count();
     for (place, arc) in cluster.arcs().enumerate() {
@@ -221,7 +222,7 @@ async fn begin_groups(cluster: &Cluster) -> Result<(), String> {
 }
 
 /// Creates the table and enables TTL, through any node that accepts it.
-async fn set_up(cluster: &Cluster) -> Result<(), String> {
+async fn set_up(cluster: &Cluster) -> Result<(), HarnessError> {
     let mut last = String::new();
     for attempt in 0..200 {
         let node = 1 + attempt % cluster.nodes().count();
@@ -229,17 +230,18 @@ async fn set_up(cluster: &Cluster) -> Result<(), String> {
         match replica.submit(vec![create_table()]).await {
             Ok(replies) => {
                 let Some(Reply::Table(table)) = replies.into_iter().next() else {
-                    return Err("unexpected reply".to_owned());
+                    return Err("unexpected reply".into());
                 };
                 let change = TimeToLiveChange::Enable(EXPIRES_AT.to_owned());
                 let command = Command::UpdateTimeToLive { table: table.id, change };
-                return replica.submit(vec![command]).await.map(drop).map_err(|e| e.to_string());
+                replica.submit(vec![command]).await?;
+                return Ok(());
             }
             Err(error) => last = error.to_string(),
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    Err(last)
+    Err(HarnessError(last))
 }
 
 fn client(
@@ -409,7 +411,7 @@ async fn pass_a_day(cluster: &Cluster, before: &End) -> Option<Violation> {
                 found.extend(after.replicas.iter().flat_map(|all| check_equal(all)));
                 found
             }
-            Err(what) => vec![what],
+            Err(HarnessError(what)) => vec![what],
         };
         wrong = found.into_iter().next();
         if wrong.is_none() {
@@ -423,7 +425,7 @@ async fn pass_a_day(cluster: &Cluster, before: &End) -> Option<Violation> {
 }
 
 /// Reads the final state directly from the nodes' state machines.
-fn collect(cluster: &Cluster) -> Result<End, String> {
+fn collect(cluster: &Cluster) -> Result<End, HarnessError> {
     let mut replicas = Vec::new();
     let arcs = cluster.arcs().count();
     let (mut catalogues, mut states) = (Vec::new(), Vec::new());
@@ -446,7 +448,7 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
         let furthest = cluster.nodes().max_by_key(|node| (applied(node), usize::MAX - node));
         let view = furthest.and_then(|node| cluster.view(node, arc)).ok_or("no node is running")?;
         let position = ArcPosition { arc, arcs: u32::try_from(arcs).unwrap_or(u32::MAX) };
-        let machine = Machine::open_in(position, &*view).map_err(|e| e.to_string())?;
+        let machine = Machine::open_in(position, &*view)?;
         catalogues.push(Arc::clone(machine.catalogue()));
         states.push(view);
     }
@@ -470,17 +472,16 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
 /// Collects and decodes the items of a read.
 fn decode_all(
     read: impl FnOnce(&mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), ReadError>,
-) -> Result<Vec<Item>, String> {
+) -> Result<Vec<Item>, HarnessError> {
     let mut items = Vec::new();
     read(&mut |stored| {
         items.push(decode_item(stored));
         ControlFlow::Continue(())
-    })
-    .map_err(|error| error.to_string())?;
-    items.into_iter().collect::<Result<_, _>>().map_err(|error| error.to_string())
+    })?;
+    Ok(items.into_iter().collect::<Result<_, _>>()?)
 }
 
-fn read_table(snapshot: &Snapshot) -> Result<End, String> {
+fn read_table(snapshot: &Snapshot) -> Result<End, HarnessError> {
     let view = &*snapshot.view;
     let table = snapshot.catalogue.find(TABLE).ok_or("the table is missing")?;
     let all = ItemRange::Tokens(TokenRange::ALL);
@@ -502,10 +503,8 @@ fn read_table(snapshot: &Snapshot) -> Result<End, String> {
         read_shard_records(view, table, stream, shard, from, &mut |_, record| {
             records.push(record.decode());
             ControlFlow::Continue(())
-        })
-        .map_err(|error| error.to_string())?;
-        let records = records.into_iter().collect::<Result<_, _>>();
-        let records = records.map_err(|error| error.to_string())?;
+        })?;
+        let records = records.into_iter().collect::<Result<_, _>>()?;
         found.push(ShardRecords { shard: shown, records });
     }
     Ok(End { table: items, shards: found, index, late_index, ..End::default() })

@@ -9,7 +9,8 @@ use super::cluster::Cluster;
 use super::wire::{WireEndpoint, error_name};
 use crate::checkers::Violation;
 use crate::checkers::stream::ShardRecords;
-use crate::request::{Answer, Endpoint, Request, Start};
+use crate::error::HarnessError;
+use crate::request::{Answer, Endpoint, Failure, Request, Start};
 
 /// A time in milliseconds that is longer than the lifetime of an iterator.
 const ITERATOR_LIFE_MS: u64 = 16 * 60 * 1_000;
@@ -29,8 +30,7 @@ pub async fn pass(
     cluster: &Cluster,
     endpoint: &WireEndpoint,
     shards: &[ShardRecords],
-) -> Result<Vec<Violation>, String> {
-    let text = |error: crate::request::Failure| error.to_string();
+) -> Result<Vec<Violation>, HarnessError> {
     let mut wrong: Vec<String> = Vec::new();
     let Some((shard, first)) = shards
         .iter()
@@ -39,7 +39,7 @@ pub async fn pass(
         return Ok(Vec::new());
     };
     let place = Start::At(first.to_owned());
-    let iterator = endpoint.iterator(shard, &place).await.map_err(text)?;
+    let iterator = endpoint.iterator(shard, &place).await?;
     cluster.advance_clock(ITERATOR_LIFE_MS).await?;
     let (status, answer) = read(endpoint, &iterator).await?;
     if (status, error_name(&answer)) != (400, "ExpiredIteratorException") {
@@ -72,10 +72,9 @@ pub async fn pass(
     Ok(wrong.into_iter().map(|what| Violation { checker: "retention", what }).collect())
 }
 
-async fn read(endpoint: &WireEndpoint, iterator: &str) -> Result<(u16, Value), String> {
+async fn read(endpoint: &WireEndpoint, iterator: &str) -> Result<(u16, Value), Failure> {
     let request = json!({"ShardIterator": iterator});
-    let sent = endpoint.send("DynamoDBStreams_20120810.GetRecords", &request).await;
-    sent.map_err(|error| error.to_string())
+    endpoint.send("DynamoDBStreams_20120810.GetRecords", &request).await
 }
 
 /// Returns the sequence numbers of a page of records; an empty list if the shard no longer exists.
@@ -83,18 +82,16 @@ async fn records(
     endpoint: &WireEndpoint,
     shard: &str,
     start: Start,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, HarnessError> {
     let request = Request::Records { shard: shard.to_owned(), start, limit: 1_000 };
     match endpoint.call(request).await {
         Ok(Answer::Records(page, _)) => {
             Ok(page.iter().map(|record| record.sequence_number.as_str().to_owned()).collect())
         }
-        Ok(other) => Err(format!("a read of a stream shard returned {other:?}")),
-        Err(crate::request::Failure::Refused(reason))
-            if reason.contains("ResourceNotFoundException") =>
-        {
+        Ok(other) => Err(format!("a read of a stream shard returned {other:?}").into()),
+        Err(Failure::Refused(reason)) if reason.contains("ResourceNotFoundException") => {
             Ok(Vec::new())
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     }
 }

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use super::process::{Launch, Process, log_file};
 use super::proxy::{LinkState, Proxy};
 use super::wire::{Addresses, admin};
+use crate::error::HarnessError;
 
 /// The number of processes of a store with one process for each node.
 const PROCESSES: usize = 3;
@@ -41,18 +42,17 @@ pub struct Cluster {
 /// Returns an address for each process, which the process keeps across restarts. The ports are free
 /// at the time of the call. They are below the range of ephemeral ports, so that no outgoing
 /// connection can take the port of a process that restarts.
-async fn free_addresses() -> Result<Vec<SocketAddr>, String> {
+async fn free_addresses() -> Result<Vec<SocketAddr>, HarnessError> {
     let mut held = Vec::new();
     for port in PEER_PORTS {
         if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
             held.push(listener);
         }
         if held.len() == PROCESSES {
-            let addresses: Result<_, _> = held.iter().map(TcpListener::local_addr).collect();
-            return addresses.map_err(|error| error.to_string());
+            return Ok(held.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?);
         }
     }
-    Err(format!("fewer than {PROCESSES} of the ports {PEER_PORTS:?} are free on 127.0.0.1"))
+    Err(format!("fewer than {PROCESSES} of the ports {PEER_PORTS:?} are free on 127.0.0.1").into())
 }
 
 impl Cluster {
@@ -74,8 +74,11 @@ impl Cluster {
     ///
     /// # Errors
     /// No ports are free.
-    pub async fn of_processes(binary: &Path, folder: &Path, arcs: usize) -> Result<Self, String> {
-        let text = |error: std::io::Error| error.to_string();
+    pub async fn of_processes(
+        binary: &Path,
+        folder: &Path,
+        arcs: usize,
+    ) -> Result<Self, HarnessError> {
         let targets = free_addresses().await?;
         let mut proxies = BTreeMap::new();
         let mut launches = Vec::new();
@@ -88,7 +91,7 @@ impl Cluster {
             for (to, target) in targets.iter().enumerate() {
                 let mut address = *own;
                 if to != from {
-                    let proxy = Proxy::start(*target).await.map_err(text)?;
+                    let proxy = Proxy::start(*target).await?;
                     address = proxy.address;
                     proxies.insert((from, to), proxy);
                 }
@@ -127,7 +130,7 @@ impl Cluster {
     ///
     /// # Errors
     /// A process cannot be started.
-    pub fn spawn_missing(&mut self) -> Result<(), String> {
+    pub fn spawn_missing(&mut self) -> Result<(), HarnessError> {
         for (process, launch) in self.processes.iter_mut().zip(&self.launches) {
             if process.is_none() {
                 *process = Some(Process::spawn(launch)?);
@@ -140,7 +143,7 @@ impl Cluster {
     ///
     /// # Errors
     /// A process does not accept requests in time.
-    pub async fn wait_until_all_listen(&mut self) -> Result<(), String> {
+    pub async fn wait_until_all_listen(&mut self) -> Result<(), HarnessError> {
         let waits = self.processes.iter_mut().flatten().map(Process::wait_until_it_listens);
         let listening = try_join_all(waits).await?;
         *self.known() = listening.into_iter().map(Some).collect();
@@ -155,7 +158,7 @@ impl Cluster {
     ///
     /// # Errors
     /// A process has ended without being killed. The error contains its output.
-    pub fn check_that_all_run(&mut self) -> Result<(), String> {
+    pub fn check_that_all_run(&mut self) -> Result<(), HarnessError> {
         self.processes.iter_mut().flatten().try_for_each(Process::check_that_it_runs)
     }
 
@@ -177,18 +180,18 @@ impl Cluster {
     ///
     /// # Errors
     /// The directory cannot be removed.
-    pub fn wipe(&self, place: usize) -> Result<(), String> {
+    pub fn wipe(&self, place: usize) -> std::io::Result<()> {
         let Some(launch) = self.launches.get(place) else { return Ok(()) };
-        std::fs::remove_dir_all(&launch.data).map_err(|error| error.to_string())
+        std::fs::remove_dir_all(&launch.data)
     }
 
     /// Pauses a process, or resumes it.
     ///
     /// # Errors
     /// The signal cannot be sent.
-    pub fn pause(&self, place: usize, on: bool) -> Result<(), String> {
+    pub fn pause(&self, place: usize, on: bool) -> std::io::Result<()> {
         match self.processes.get(place).and_then(Option::as_ref) {
-            Some(process) => process.pause(on).map_err(|error| error.to_string()),
+            Some(process) => process.pause(on),
             None => Ok(()),
         }
     }
@@ -224,9 +227,10 @@ impl Cluster {
     ///
     /// # Errors
     /// The directory cannot be removed.
-    pub fn remove_set_aside(&self, place: usize) -> Result<(), String> {
+    pub fn remove_set_aside(&self, place: usize) -> Result<(), HarnessError> {
         let folder = self.set_aside(place);
-        std::fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))
+        let fail = |error| format!("{}: {error}", folder.display()).into();
+        std::fs::remove_dir_all(&folder).map_err(fail)
     }
 
     /// Publishes the addresses of the running processes to the clients. A process that restarted
@@ -270,7 +274,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The recovery takes too long.
-    pub async fn wait_until_whole(&self) -> Result<(), String> {
+    pub async fn wait_until_whole(&self) -> Result<(), HarnessError> {
         let begun = Instant::now();
         let mut last = None;
         while begun.elapsed() < HEAL_MAX {
@@ -282,20 +286,20 @@ impl Cluster {
             last = status.or(last);
             tokio::time::sleep(5 * LOOK).await;
         }
-        Err(format!("the store did not recover completely within {HEAL_MAX:?}: {last:?}"))
+        Err(format!("the store did not recover completely within {HEAL_MAX:?}: {last:?}").into())
     }
 
     /// Advances the store's clock.
     ///
     /// # Errors
     /// The store rejects the advance of its clock.
-    pub async fn advance_clock(&self, millis: u64) -> Result<(), String> {
+    pub async fn advance_clock(&self, millis: u64) -> Result<(), HarnessError> {
         let address = self.known().first().copied().flatten().ok_or("no process")?;
         let body = format!("{{\"advance_ms\":{millis}}}");
         let answer = admin(address, "POST", "/_weir/clock", &body).await;
         match answer.as_ref().and_then(|answer| answer.get("now_ms")) {
             Some(_) => Ok(()),
-            None => Err(format!("cannot advance the clock: {answer:?}")),
+            None => Err(format!("cannot advance the clock: {answer:?}").into()),
         }
     }
 }

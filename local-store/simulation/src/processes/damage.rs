@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, LOOK};
 use super::wire::WireEndpoint;
+use crate::error::HarnessError;
 
 /// The name of the table with large items.
 const LARGE: &str = "large";
@@ -64,7 +65,7 @@ fn value(item: usize) -> String {
 ///
 /// # Errors
 /// A request was not accepted.
-pub async fn fill(endpoint: &WireEndpoint, arcs: usize) -> Result<(), String> {
+pub async fn fill(endpoint: &WireEndpoint, arcs: usize) -> Result<(), HarnessError> {
     let create = json!({
         "TableName": LARGE, "BillingMode": "PAY_PER_REQUEST",
         "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "N"}],
@@ -81,7 +82,11 @@ pub async fn fill(endpoint: &WireEndpoint, arcs: usize) -> Result<(), String> {
 
 /// Sends a request until it is accepted. The requests are idempotent, except that a second `CreateTable` is
 /// refused.
-async fn send(endpoint: &WireEndpoint, operation: &str, request: &Value) -> Result<(), String> {
+async fn send(
+    endpoint: &WireEndpoint,
+    operation: &str,
+    request: &Value,
+) -> Result<(), HarnessError> {
     let mut last = String::new();
     for _ in 0..TRIES {
         match endpoint.send(&format!("DynamoDB_20120810.{operation}"), request).await {
@@ -93,7 +98,7 @@ async fn send(endpoint: &WireEndpoint, operation: &str, request: &Value) -> Resu
         }
         tokio::time::sleep(10 * LOOK).await;
     }
-    Err(format!("{operation} of the table `{LARGE}`: {last}"))
+    Err(format!("{operation} of the table `{LARGE}`: {last}").into())
 }
 
 /// Returns the largest file of a kind in the newest states of a node, if a large item fits into it.
@@ -121,12 +126,14 @@ fn largest_file(node: &Path, files: Files) -> Option<PathBuf> {
 ///
 /// # Errors
 /// The node writes no such file in time, so no bit could be flipped.
-pub async fn wait_for_file(node: &Path, files: Files) -> Result<(), String> {
+pub async fn wait_for_file(node: &Path, files: Files) -> Result<(), HarnessError> {
     let begun = Instant::now();
     while largest_file(node, files).is_none() {
         if begun.elapsed() > WAIT_MAX {
             let (node, folder) = (node.display(), files.folder());
-            return Err(format!("no large file in `{folder}` of {node}: no bit can be flipped"));
+            return Err(
+                format!("no large file in `{folder}` of {node}: no bit can be flipped").into()
+            );
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -138,7 +145,7 @@ pub async fn wait_for_file(node: &Path, files: Files) -> Result<(), String> {
 ///
 /// # Errors
 /// There is no such file, or it cannot be changed.
-pub fn flip_a_bit(node: &Path, files: Files) -> Result<(), String> {
+pub fn flip_a_bit(node: &Path, files: Files) -> Result<(), HarnessError> {
     let path =
         largest_file(node, files).ok_or("the node has no file in which a bit can be flipped")?;
     let fail = |error: std::io::Error| format!("{}: {error}", path.display());
@@ -147,7 +154,7 @@ pub fn flip_a_bit(node: &Path, files: Files) -> Result<(), String> {
     if let Some(arc) = path.ancestors().nth(3) {
         // A process that ran only for a short time has stored no progress yet.
         match fs::remove_file(arc.join("scrub")) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(fail(error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(fail(error).into()),
             _ => {}
         }
     }
@@ -172,11 +179,13 @@ pub async fn read_until_set_aside(
     cluster: &Cluster,
     victim: usize,
     files: Files,
-) -> Result<(), String> {
+) -> Result<(), HarnessError> {
     let begun = Instant::now();
     while !cluster.has_set_aside(victim) {
         if begun.elapsed() > WAIT_MAX {
-            return Err(format!("the store did not detect the damage in `{}`", files.folder()));
+            return Err(
+                format!("the store did not detect the damage in `{}`", files.folder()).into()
+            );
         }
         cluster.find_addresses();
         if let Some(address) = cluster.address(victim) {
@@ -188,7 +197,7 @@ pub async fn read_until_set_aside(
 }
 
 /// Reads all large items or records, until the node fails, and checks the answers.
-async fn read(address: SocketAddr, files: Files) -> Result<(), String> {
+async fn read(address: SocketAddr, files: Files) -> Result<(), HarnessError> {
     let only = Arc::new(Mutex::new(vec![Some(address)]));
     let endpoint = WireEndpoint::new(&only, 0);
     match files {
@@ -205,7 +214,7 @@ async fn ask(endpoint: &WireEndpoint, target: &str, request: &Value) -> Option<V
     }
 }
 
-async fn read_items(endpoint: &WireEndpoint) -> Result<(), String> {
+async fn read_items(endpoint: &WireEndpoint) -> Result<(), HarnessError> {
     let mut request = json!({"TableName": LARGE});
     while let Some(answer) = ask(endpoint, "DynamoDB_20120810.Scan", &request).await {
         list(&answer, "/Items").try_for_each(check)?;
@@ -215,7 +224,7 @@ async fn read_items(endpoint: &WireEndpoint) -> Result<(), String> {
     Ok(())
 }
 
-async fn read_records(endpoint: &WireEndpoint) -> Result<(), String> {
+async fn read_records(endpoint: &WireEndpoint) -> Result<(), HarnessError> {
     let streams = async |operation: &str, request: Value| {
         ask(endpoint, &format!("DynamoDBStreams_20120810.{operation}"), &request).await
     };
@@ -253,11 +262,11 @@ fn list<'a>(answer: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value>
 }
 
 /// Checks that an item has the value that was written.
-fn check(item: &Value) -> Result<(), String> {
+fn check(item: &Value) -> Result<(), HarnessError> {
     let text = |pointer: &str| item.pointer(pointer).and_then(Value::as_str);
     let key = text("/p/N").and_then(|key| key.parse().ok());
     match key {
         Some(key) if text("/v/S") == Some(&*value(key)) => Ok(()),
-        _ => Err(format!("a read of the large item {key:?} returned a wrong value")),
+        _ => Err(format!("a read of the large item {key:?} returned a wrong value").into()),
     }
 }

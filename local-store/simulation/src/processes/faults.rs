@@ -10,6 +10,7 @@ use super::cluster::{Cluster, LOOK};
 use super::damage::{self, Files};
 use super::proxy::LinkState;
 use super::wire::WireEndpoint;
+use crate::error::HarnessError;
 use crate::request::{Answer, Change, Endpoint, Request};
 
 /// The maximum time until a new leader must exist. On an idle computer an election takes less than
@@ -64,7 +65,7 @@ const FIRST_START_MS: u64 = 400;
 pub async fn start_under_kills(
     cluster: &mut Cluster,
     random: &mut SplitMix64,
-) -> Result<Recovery, String> {
+) -> Result<Recovery, HarnessError> {
     for _ in 0..FIRST_STARTS {
         cluster.spawn_missing()?;
         tokio::time::sleep(Duration::from_millis(random.next_u64() % FIRST_START_MS)).await;
@@ -106,7 +107,7 @@ pub async fn inflict(
     fault: Fault,
     cluster: &mut Cluster,
     random: &mut SplitMix64,
-) -> Result<Recovery, String> {
+) -> Result<Recovery, HarnessError> {
     let mut victim = random.up_to(cluster.size() - 1);
     if random.up_to(1) == 0
         && let Some(leader) = cluster.leader(None).await
@@ -163,7 +164,7 @@ async fn damage(
     victim: usize,
     cluster: &mut Cluster,
     random: &mut SplitMix64,
-) -> Result<Recovery, String> {
+) -> Result<Recovery, HarnessError> {
     let node = cluster.node_folder(victim);
     damage::wait_for_file(&node, files).await?;
     cluster.kill(&[victim]);
@@ -183,11 +184,11 @@ async fn wait(
     cluster: &Cluster,
     without: Option<usize>,
     random: &mut SplitMix64,
-) -> Result<Recovery, String> {
+) -> Result<Recovery, HarnessError> {
     let begun = Instant::now();
     while cluster.leader(without).await.is_none() {
         if begun.elapsed() > LEADER_MAX {
-            return Err(format!("no leader was elected within {LEADER_MAX:?}"));
+            return Err(format!("no leader was elected within {LEADER_MAX:?}").into());
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -200,13 +201,13 @@ async fn wait(
 }
 
 /// Retries a write until it is accepted.
-async fn probe(endpoint: &WireEndpoint, number: usize, begun: Instant) -> Result<(), String> {
+async fn probe(endpoint: &WireEndpoint, number: usize, begun: Instant) -> Result<(), HarnessError> {
     let write = crate::workload::write(&format!("probe-{number}"), Change::Delete);
     loop {
         match endpoint.call(Request::Write(write.clone())).await {
             Ok(Answer::Written { .. }) => return Ok(()),
             other if begun.elapsed() > WRITE_MAX => {
-                return Err(format!("no write was accepted within {WRITE_MAX:?}: {other:?}"));
+                return Err(format!("no write was accepted within {WRITE_MAX:?}: {other:?}").into());
             }
             _ => tokio::time::sleep(LOOK).await,
         }

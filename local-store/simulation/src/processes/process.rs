@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::error::HarnessError;
+
 /// The maximum time until a process must listen. The time is long, because the computer may be
 /// busy.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -36,7 +38,7 @@ impl Process {
     ///
     /// # Errors
     /// The binary cannot be started.
-    pub fn spawn(launch: &Launch) -> Result<Self, String> {
+    pub fn spawn(launch: &Launch) -> Result<Self, HarnessError> {
         let fail = |error: std::io::Error| format!("{}: {error}", launch.binary.display());
         let file = File::create(&launch.log).map_err(fail)?;
         let child = Command::new(&launch.binary)
@@ -55,16 +57,18 @@ impl Process {
     ///
     /// # Errors
     /// The process does not listen in time. The error contains its output.
-    pub async fn wait_until_it_listens(&mut self) -> Result<SocketAddr, String> {
+    pub async fn wait_until_it_listens(&mut self) -> Result<SocketAddr, HarnessError> {
         loop {
             if let Some(address) = self.address() {
                 return Ok(address);
             }
-            let ended = self.child.try_wait().map_err(|error| error.to_string())?;
+            let ended = self.child.try_wait()?;
             if ended.is_some() || self.begun.elapsed() > START_MAX {
                 self.kill();
                 let said = std::fs::read_to_string(&self.log).unwrap_or_default();
-                return Err(format!("the store does not start ({ended:?}); its output: {said}"));
+                return Err(
+                    format!("the store does not start ({ended:?}); its output: {said}").into()
+                );
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -83,12 +87,12 @@ impl Process {
     ///
     /// # Errors
     /// The process has ended without being killed. The error contains its output.
-    pub fn check_that_it_runs(&mut self) -> Result<(), String> {
-        match self.child.try_wait().map_err(|error| error.to_string())? {
+    pub fn check_that_it_runs(&mut self) -> Result<(), HarnessError> {
+        match self.child.try_wait()? {
             None => Ok(()),
             Some(ended) => {
                 let said = std::fs::read_to_string(&self.log).unwrap_or_default();
-                Err(format!("the store exited by itself ({ended}); its output: {said}"))
+                Err(format!("the store exited by itself ({ended}); its output: {said}").into())
             }
         }
     }
@@ -121,7 +125,7 @@ impl Drop for Process {
 ///
 /// # Errors
 /// The binary does not exist. The error message explains what to do.
-pub fn find_binary(named: Option<PathBuf>) -> Result<PathBuf, String> {
+pub fn find_binary(named: Option<PathBuf>) -> Result<PathBuf, HarnessError> {
     let beside = || std::env::current_exe().ok().map(|own| own.with_file_name("local-store"));
     let binary = named.or_else(beside).unwrap_or_default();
     if binary.is_file() {
@@ -130,7 +134,8 @@ pub fn find_binary(named: Option<PathBuf>) -> Result<PathBuf, String> {
     Err(format!(
         "`{}` does not exist; run `cargo build --bin local-store`, or pass its path with --binary",
         binary.display()
-    ))
+    )
+    .into())
 }
 
 /// Returns the file for the output of the process with the given name.

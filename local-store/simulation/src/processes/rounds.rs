@@ -20,6 +20,7 @@ use super::wire::{Addresses, WireEndpoint};
 use crate::checkers::replicas::check_index;
 use crate::checkers::stream::ShardRecords;
 use crate::checkers::{End, Violation, judge};
+use crate::error::HarnessError;
 use crate::history::History;
 use crate::request::{Answer, EXPIRES_AT, Endpoint, INDEX, KEY, OWNER, Request, Start, TABLE};
 use crate::workload::{
@@ -192,10 +193,10 @@ fn plan(settings: &Settings) -> (Vec<Round>, Vec<Round>) {
 ///
 /// # Errors
 /// A process cannot be started, or the store does not recover.
-pub async fn run(settings: &Settings, progress: &dyn Fn()) -> Result<Summary, String> {
+pub async fn run(settings: &Settings, progress: &dyn Fn()) -> Result<Summary, HarnessError> {
     let begun = Instant::now();
     let (embedded, processes) = plan(settings);
-    let run_all = async |rounds: Vec<Round>| -> Result<Summary, String> {
+    let run_all = async |rounds: Vec<Round>| -> Result<Summary, HarnessError> {
         let mut summary = Summary::default();
         for round in rounds {
             let folder = settings.folder.join(&round.name);
@@ -222,14 +223,15 @@ async fn run_round(
     round: &Round,
     folder: &Path,
     progress: &dyn Fn(),
-) -> Result<Summary, String> {
+) -> Result<Summary, HarnessError> {
     let mut random = SplitMix64::new(round.seed);
     let mut cluster = if round.embedded {
         Cluster::embedded(&settings.binary, folder, round.arcs)
     } else {
         Cluster::of_processes(&settings.binary, folder, round.arcs).await?
     };
-    let what = |error| format!("{}: first start, interrupted by kills: {error}", round.name);
+    let what =
+        |HarnessError(error)| format!("{}: first start, interrupted by kills: {error}", round.name);
     let started = start_under_kills(&mut cluster, &mut random).await.map_err(what)?;
     let endpoint = WireEndpoint::new(&cluster.addresses, random.next_u64());
     create_table(&endpoint).await?;
@@ -244,7 +246,8 @@ async fn run_round(
     for fault in &round.faults {
         let load = LOAD_MS.start + random.next_u64() % (LOAD_MS.end - LOAD_MS.start);
         tokio::time::sleep(Duration::from_millis(load)).await;
-        let what = |error| format!("{}: after \u{201c}{fault}\u{201d}: {error}", round.name);
+        let what =
+            |HarnessError(error)| format!("{}: after \u{201c}{fault}\u{201d}: {error}", round.name);
         let recovery = inflict(*fault, &mut cluster, &mut random).await.map_err(what)?;
         let mut kind = if round.embedded { "embedded".to_owned() } else { fault.to_string() };
         if round.arcs > 1 {
@@ -260,7 +263,7 @@ async fn run_round(
     cluster.advance_clock(EXPIRY_MS).await?;
     let end = collect(&endpoint, round.arcs)
         .await
-        .map_err(|e| format!("cannot read the final state: {e}"))?;
+        .map_err(|error| format!("cannot read the final state: {}", error.0))?;
     summary.requests = [records.acknowledged, records.refused, records.unknown];
     summary.stream_records = end.shards.iter().map(|s| s.records.len() as u64).sum();
     summary.violations = judge(&records, &end);
@@ -317,7 +320,7 @@ impl ClientTasks {
     }
 }
 
-async fn create_table(endpoint: &WireEndpoint) -> Result<(), String> {
+async fn create_table(endpoint: &WireEndpoint) -> Result<(), HarnessError> {
     let create = json!({
         "TableName": TABLE, "BillingMode": "PAY_PER_REQUEST",
         "AttributeDefinitions": [
@@ -338,7 +341,7 @@ async fn create_table(endpoint: &WireEndpoint) -> Result<(), String> {
     for (operation, request) in [("CreateTable", create), ("UpdateTimeToLive", expire)] {
         match endpoint.send(&format!("DynamoDB_20120810.{operation}"), &request).await {
             Ok((200, _)) => {}
-            other => return Err(format!("{operation} returned {other:?}")),
+            other => return Err(format!("{operation} returned {other:?}").into()),
         }
     }
     Ok(())
@@ -346,7 +349,7 @@ async fn create_table(endpoint: &WireEndpoint) -> Result<(), String> {
 
 /// Reads all data that a client can read from an idle store. The recovery of a killed coordinator's
 /// transaction takes some seconds, so the read is repeated if the table changed in the meantime.
-async fn collect(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> {
+async fn collect(endpoint: &WireEndpoint, arcs: usize) -> Result<End, HarnessError> {
     // Expired items must be deleted before the table is read.
     tokio::time::sleep(EXPIRY_WAIT).await;
     for _ in 0..READS_MAX {
@@ -355,33 +358,32 @@ async fn collect(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> {
             return Ok(end);
         }
     }
-    Err(format!("the table still changed after {READS_MAX} reads"))
+    Err(format!("the table still changed after {READS_MAX} reads").into())
 }
 
 /// Returns all items by their keys.
-async fn read_table(endpoint: &WireEndpoint) -> Result<BTreeMap<String, Item>, String> {
+async fn read_table(endpoint: &WireEndpoint) -> Result<BTreeMap<String, Item>, HarnessError> {
     let mut table = BTreeMap::new();
-    for item in endpoint.scan(None).await.map_err(|error| error.to_string())? {
+    for item in endpoint.scan(None).await? {
         let key = item.get(KEY).and_then(|key| key.as_str()).unwrap_or_default().to_owned();
         table.insert(key, item);
     }
     Ok(table)
 }
 
-async fn read_once(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> {
-    let text = |error: crate::request::Failure| error.to_string();
+async fn read_once(endpoint: &WireEndpoint, arcs: usize) -> Result<End, HarnessError> {
     let table = read_table(endpoint).await?;
-    let mut index = endpoint.scan(Some(INDEX)).await.map_err(text)?;
+    let mut index = endpoint.scan(Some(INDEX)).await?;
     for _ in 0..INDEX_CHECKS_MAX {
         // With several arcs, the index is updated asynchronously, so it may lag behind the table.
         if check_index(&table, &index).is_empty() {
             break;
         }
         tokio::time::sleep(INDEX_CHECK_PAUSE).await;
-        index = endpoint.scan(Some(INDEX)).await.map_err(text)?;
+        index = endpoint.scan(Some(INDEX)).await?;
     }
-    let Answer::Shards(shards) = endpoint.call(Request::Shards).await.map_err(text)? else {
-        return Err("no shards".to_owned());
+    let Answer::Shards(shards) = endpoint.call(Request::Shards).await? else {
+        return Err("no shards".into());
     };
     let mut found = Vec::new();
     for shard in shards {
@@ -389,7 +391,7 @@ async fn read_once(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> 
         let mut start = Start::TrimHorizon;
         loop {
             let request = Request::Records { shard: shard.id.clone(), start, limit: 1_000 };
-            match endpoint.call(request).await.map_err(text)? {
+            match endpoint.call(request).await? {
                 Answer::Records(page, Some(next)) if !page.is_empty() => {
                     records.extend(page);
                     start = next;
@@ -398,7 +400,7 @@ async fn read_once(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> 
                     records.extend(page);
                     break;
                 }
-                other => return Err(format!("{other:?}")),
+                other => return Err(format!("{other:?}").into()),
             }
         }
         found.push(ShardRecords { shard, records });

@@ -8,6 +8,7 @@ use node::ring::ArcId;
 use node::status::Status;
 use partition::{Catalogue, Command, Reply, View};
 
+use crate::error::HarnessError;
 use crate::request::Failure;
 
 /// The state of a node, for reads.
@@ -36,7 +37,7 @@ pub trait Replica: Send + Sync {
     ) -> BoxFuture<'static, Result<Vec<Option<Item>>, Failure>>;
 
     /// Creates the group of an arc. All members are new nodes.
-    fn begin(&self, arc: ArcId, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>>;
+    fn begin(&self, arc: ArcId, members: Vec<u64>) -> BoxFuture<'static, Result<(), HarnessError>>;
 
     /// Makes these nodes the members of an arc's group, if this node is its leader; see
     /// `node::Node::change_members`.
@@ -44,7 +45,7 @@ pub trait Replica: Send + Sync {
         &self,
         arc: ArcId,
         members: Vec<u64>,
-    ) -> BoxFuture<'static, Result<(), String>>;
+    ) -> BoxFuture<'static, Result<(), HarnessError>>;
 
     /// Returns the node's own background work; `None` if [`super::ticks`] must run it.
     fn ticks(&self) -> Option<BoxFuture<'static, ()>>;

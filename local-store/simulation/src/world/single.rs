@@ -20,6 +20,7 @@ use super::machinery::{Machinery, OnFatal};
 use super::replica::{Replica, Snapshot};
 use super::state::Alive;
 use super::translation;
+use crate::error::{HarnessError, NodeError};
 use crate::request::Failure;
 
 /// The number of entries after which the storage is persisted and the log is truncated.
@@ -62,24 +63,24 @@ pub fn recover(
     disk: &SimulatedDisk,
     storage: &dyn Storage,
     options: &log::Options,
-) -> Result<(Log, Machine), String> {
-    let log = Log::open(Arc::new(disk.clone()), options.clone()).map_err(|e| e.to_string())?;
-    let mut machine = Machine::open(&*storage.view()).map_err(|e| e.to_string())?;
+) -> Result<(Log, Machine), NodeError> {
+    let log = Log::open(Arc::new(disk.clone()), options.clone())?;
+    let mut machine = Machine::open(&*storage.view())?;
     let applied = machine.applied_index();
     if log.last_index() < applied || log.first_index() > applied + 1 {
         return Err(format!(
             "the log has the entries {} to {}, but the state is as of {applied}",
             log.first_index(),
             log.last_index()
-        ));
+        )
+        .into());
     }
-    let entries = log.read(applied + 1, log.next_index()).map_err(|e| e.to_string())?;
+    let entries = log.read(applied + 1, log.next_index())?;
     for entry in entries {
-        let entry = entry.map_err(|e| e.to_string())?;
-        let decoded = decode_entry(&entry.payload.into_bytes()).map_err(|e| e.to_string())?;
-        let (batch, _) =
-            machine.apply(&*storage.view(), entry.index, &decoded).map_err(|e| e.to_string())?;
-        storage.apply(&batch).map_err(|e| e.to_string())?;
+        let entry = entry?;
+        let decoded = decode_entry(&entry.payload.into_bytes())?;
+        let (batch, _) = machine.apply(&*storage.view(), entry.index, &decoded)?;
+        storage.apply(&batch)?;
     }
     Ok((log, machine))
 }
@@ -97,10 +98,10 @@ impl SingleNode {
     ///
     /// # Errors
     /// The errors of [`recover`].
-    pub fn start(machinery: &Arc<Machinery>, on_fatal: OnFatal) -> Result<Arc<Self>, String> {
+    pub fn start(machinery: &Arc<Machinery>, on_fatal: OnFatal) -> Result<Arc<Self>, NodeError> {
         let alive: Alive = Arc::new(AtomicBool::new(true));
         let state = machinery.state(ArcId::FIRST).ok_or("the machine has no arc")?;
-        let storage = state.open(&alive).map_err(|error| error.to_string())?;
+        let storage = state.open(&alive)?;
         let (log, machine) = recover(&machinery.disk(), &*storage, &machinery.log_options)?;
         let shared = Arc::new(Shared {
             storage,
@@ -117,8 +118,8 @@ impl SingleNode {
             persisted: 0,
         };
         let task = tokio::spawn(async move {
-            if let Err(error) = committer.run(waiting).await {
-                on_fatal(&error);
+            if let Err(HarnessError(reason)) = committer.run(waiting).await {
+                on_fatal(&reason);
             }
         });
         let machinery = Arc::clone(machinery);
@@ -127,7 +128,7 @@ impl SingleNode {
 }
 
 impl Committer {
-    async fn run(&mut self, mut waiting: mpsc::Receiver<Proposal>) -> Result<(), String> {
+    async fn run(&mut self, mut waiting: mpsc::Receiver<Proposal>) -> Result<(), HarnessError> {
         while let Some(first) = waiting.recv().await {
             let mut proposals = vec![first];
             while proposals.len() < COMMANDS_MAX
@@ -140,16 +141,16 @@ impl Committer {
         Ok(())
     }
 
-    async fn commit(&mut self, proposals: Vec<Proposal>) -> Result<(), String> {
+    async fn commit(&mut self, proposals: Vec<Proposal>) -> Result<(), HarnessError> {
         let (commands, waiters): (Vec<_>, Vec<_>) = proposals.into_iter().unzip();
         let counts: Vec<usize> = commands.iter().map(Vec::len).collect();
         let commands = commands.into_iter().flatten().collect();
         let entry = Entry { now: self.machinery.clock.now(), commands };
-        let payload = encode_entry(&entry).map_err(|e| e.to_string())?;
+        let payload = encode_entry(&entry)?;
         let index = self.log.next_index();
         match self.log.append(&[log::Entry { index, term: 1, payload: payload.into() }]) {
             Ok(()) => {}
-            Err(error) if error.is_fatal() => return Err(error.to_string()),
+            Err(error) if error.is_fatal() => return Err(error.into()),
             Err(error) => {
                 for waiter in waiters {
                     // A client that no longer waits has dropped its receiver.
@@ -159,13 +160,12 @@ impl Committer {
             }
         }
         tokio::time::sleep(self.machinery.sync_time()).await;
-        self.log.sync().map_err(|e| e.to_string())?;
+        self.log.sync()?;
         tokio::time::sleep(Duration::from_micros(20)).await;
         let view = self.shared.storage.view();
-        let (batch, replies) =
-            self.machine.apply(&*view, index, &entry).map_err(|e| e.to_string())?;
+        let (batch, replies) = self.machine.apply(&*view, index, &entry)?;
         drop(view);
-        self.shared.storage.apply(&batch).map_err(|e| e.to_string())?;
+        self.shared.storage.apply(&batch)?;
         *self.shared.catalogue() = Arc::clone(self.machine.catalogue());
         self.shared.applied.store(index, Ordering::SeqCst);
         let mut replies = replies.into_iter();
@@ -173,10 +173,10 @@ impl Committer {
             let _ = waiter.send(Ok(replies.by_ref().take(count).collect()));
         }
         if index - self.persisted >= PERSIST_ENTRIES {
-            self.shared.storage.persist().map_err(|e| e.to_string())?;
+            self.shared.storage.persist()?;
             self.persisted = index;
             match self.log.truncate_prefix(index) {
-                Err(error) if error.is_fatal() => return Err(error.to_string()),
+                Err(error) if error.is_fatal() => return Err(error.into()),
                 // There was no space for a new segment, so the log was not truncated and keeps its
                 // old segments.
                 _ => {}
@@ -220,12 +220,16 @@ impl Replica for SingleNode {
         Box::pin(async move { translation::get_from(&read.await?, &keys) })
     }
 
-    fn begin(&self, _: ArcId, _: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
+    fn begin(&self, _: ArcId, _: Vec<u64>) -> BoxFuture<'static, Result<(), HarnessError>> {
         // A single node has no group to create.
         Box::pin(async { Ok(()) })
     }
 
-    fn change_members(&self, _: ArcId, _: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
+    fn change_members(
+        &self,
+        _: ArcId,
+        _: Vec<u64>,
+    ) -> BoxFuture<'static, Result<(), HarnessError>> {
         // A single node has no members to change.
         Box::pin(async { Ok(()) })
     }

@@ -15,6 +15,7 @@ use partition::{
 };
 
 use super::replica::{Replica, Snapshot};
+use crate::error::NodeError;
 use crate::request::{
     Answer, Change, Expression, Failure, INDEX, KEY, LATE_INDEX, OWNER, Request, Shard, Start,
     TABLE, WRITE_ID, Write,
@@ -64,12 +65,6 @@ pub fn key(name: &str) -> PrimaryKey {
     PrimaryKey { partition: KeyValue::S(name.to_owned()), sort: None }
 }
 
-/// Returns whether an operation failed because the power is off.
-#[must_use]
-pub fn is_power_loss(reason: &str) -> bool {
-    ["the power is off", "the power went off"].iter().any(|text| reason.contains(text))
-}
-
 /// Handles a request on a node.
 ///
 /// # Errors
@@ -77,11 +72,12 @@ pub fn is_power_loss(reason: &str) -> bool {
 pub async fn serve(replica: &dyn Replica, request: Request) -> Result<Answer, Failure> {
     let is_read =
         matches!(request, Request::Get { .. } | Request::Shards | Request::Records { .. });
+    let is_power_off = |what: &str| matches!(NodeError::from(what), NodeError::PowerLost(_));
     match serve_inner(replica, request).await {
         // As in the API, an error from a damaged node is not a defect: another node executes the
         // read, or the client retries. A node without power would not answer at all.
         Err(Failure::Defect(what))
-            if is_read && (replica.damage().is_some() || is_power_loss(&what)) =>
+            if is_read && (replica.damage().is_some() || is_power_off(&what)) =>
         {
             Err(Failure::Refused(what))
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use node::ring::ArcId;
 
 use super::Cluster;
+use crate::error::HarnessError;
 
 /// The pause between two checks.
 const RETRY: Duration = Duration::from_millis(500);
@@ -38,7 +39,7 @@ async fn change(cluster: &Cluster, arc: ArcId, wanted: &[u64]) -> bool {
     let Some(leader) = replicas.find(|replica| replica.leads(arc)) else { return false };
     match leader.change_members(arc, wanted.to_vec()).await {
         Ok(()) => true,
-        Err(error) => {
+        Err(HarnessError(error)) => {
             cluster.environment.note(&format!("the membership change failed: {error}"));
             false
         }

@@ -22,7 +22,7 @@ use super::plan::Plan;
 use super::replica::Replica;
 use super::single::SingleNode;
 use super::ticks;
-use super::translation::is_power_loss;
+use crate::error::NodeError;
 
 /// The time for which a process that ended without being killed stays down.
 const RESTART_AFTER: Duration = Duration::from_millis(300);
@@ -279,7 +279,7 @@ impl Cluster {
                 process.epoch += 1;
                 process.epoch
             };
-            let reason = match self.start_once(slot, node, epoch).await {
+            let error = match self.start_once(slot, node, epoch).await {
                 Ok(true) => return,
                 Ok(false) => {
                     // The process ended before it had started completely.
@@ -293,19 +293,22 @@ impl Cluster {
                     tokio::time::sleep(RETRY_AFTER).await;
                     continue;
                 }
-                Err(reason) => reason,
+                Err(error) => error,
             };
-            self.environment.note(&format!("node {node} does not start: {reason}"));
-            if self.is_damaged(node) && reason.contains("corrupt") {
-                self.environment.coverage.hit("damaged disk");
-                self.wipe(node, "it is damaged");
-            } else if is_power_loss(&reason) {
-                self.environment.coverage.hit("power cut in recovery");
-                slot.machinery.lose_memory();
-                slot.machinery.cut_power();
-            } else if !reason.contains("no space") && !reason.contains("input/output") {
-                self.blame(format!("node {node} does not start: {reason}"));
-                return;
+            let what = format!("node {node} does not start: {}", error.reason());
+            self.environment.note(&what);
+            match error {
+                NodeError::PowerLost(_) => {
+                    self.environment.coverage.hit("power cut in recovery");
+                    slot.machinery.lose_memory();
+                    slot.machinery.cut_power();
+                }
+                NodeError::DiskUnavailable(_) => {}
+                NodeError::Damaged(_) if self.is_damaged(node) => {
+                    self.environment.coverage.hit("damaged disk");
+                    self.wipe(node, "it is damaged");
+                }
+                NodeError::Damaged(_) | NodeError::Broken(_) => return self.blame(what),
             }
             tokio::time::sleep(RETRY_AFTER).await;
         }
@@ -318,7 +321,7 @@ impl Cluster {
     }
 
     /// Starts a process. Returns false if the process ended during its start.
-    async fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<bool, String> {
+    async fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<bool, NodeError> {
         let (fatal, environment) = (self.fatal.clone(), Arc::clone(&self.environment));
         let on_fatal: OnFatal = Arc::new(move |reason: &str| {
             environment

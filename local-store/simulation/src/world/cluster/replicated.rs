@@ -30,6 +30,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::Cluster;
+use crate::error::{HarnessError, NodeError};
 use crate::request::{Failure, TABLE};
 use crate::world::machinery::{Machinery, OnFatal};
 use crate::world::network::Network;
@@ -318,16 +319,15 @@ impl ReplicatedNode {
         id: u64,
         epoch: u64,
         on_fatal: OnFatal,
-    ) -> Result<Arc<Self>, String> {
+    ) -> Result<Arc<Self>, NodeError> {
         let alive: Alive = Arc::new(AtomicBool::new(true));
-        let log = Log::open(Arc::new(machinery.disk()), machinery.log_options.clone())
-            .map_err(|error| error.to_string())?;
+        let log = Log::open(Arc::new(machinery.disk()), machinery.log_options.clone())?;
         let workers =
             [SimulatedWorker::start(machinery, &alive), SimulatedWorker::start(machinery, &alive)];
         let [log_worker, state_worker] = workers.clone();
         let damage = Damage::of_one_among_peers();
         let on_failure = FailureHandler::new(damage.clone(), Arc::clone(&on_fatal));
-        let log = NodeLog::open(log, log_worker, on_failure).map_err(|error| error.to_string())?;
+        let log = NodeLog::open(log, log_worker, on_failure)?;
         let source = Arc::clone(&machinery.clock);
         let clock = Arc::new(Clock::with_source(EpochMillis(0), Box::new(move || source.now())));
         let seed = machinery.environment.seed ^ (id << 32) ^ (epoch << 40);
@@ -351,11 +351,10 @@ impl ReplicatedNode {
         };
         let mut locations = Vec::new();
         for arc in machinery.arcs() {
-            let location = location(machinery, arc, &alive, &damage);
-            locations.push((arc, location.map_err(|error| error.to_string())?));
+            locations.push((arc, location(machinery, arc, &alive, &damage)?));
         }
         let parts = locations.into_iter().map(parts).collect();
-        let replicas = Node::start_all(parts).await.map_err(|error| error.to_string())?;
+        let replicas = Node::start_all(parts).await?;
         for replica in &replicas {
             cluster.directory.nodes().insert((id, replica.arc()), replica.downgrade());
         }
@@ -427,11 +426,11 @@ impl Replica for ReplicatedNode {
         })
     }
 
-    fn begin(&self, arc: ArcId, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
+    fn begin(&self, arc: ArcId, members: Vec<u64>) -> BoxFuture<'static, Result<(), HarnessError>> {
         let node = self.replica(arc);
         Box::pin(async move {
             let node = node.ok_or("the node does not have this arc")?;
-            node.initialize(members.into_iter().collect()).await.map_err(|error| error.to_string())
+            Ok(node.initialize(members.into_iter().collect()).await?)
         })
     }
 
@@ -439,13 +438,11 @@ impl Replica for ReplicatedNode {
         &self,
         arc: ArcId,
         members: Vec<u64>,
-    ) -> BoxFuture<'static, Result<(), String>> {
+    ) -> BoxFuture<'static, Result<(), HarnessError>> {
         let node = self.replica(arc);
         Box::pin(async move {
             let node = node.ok_or("the node does not have this arc")?;
-            node.change_members(&members.into_iter().collect())
-                .await
-                .map_err(|error| error.to_string())
+            Ok(node.change_members(&members.into_iter().collect()).await?)
         })
     }
 
