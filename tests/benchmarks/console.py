@@ -296,8 +296,11 @@ def show_pages(up, times, items):
     for large, small in zip(pages_of(LARGE), pages_of(SMALL)):
         ratio = found[large][0] / found[small][0]
         show(f"{items} items : {FEW}, {short(large)}", f"{ratio:.2f} times the time")
-        is_fast = found[large][0] <= PAGE_MS_MAX
-        judge(f"{short(large)} is fast, or does not depend on the items", is_fast or ratio <= PAGE_RATIO_MAX)
+        # The pages of a stream also read the journal, which grows with the delivered records.
+        if large.startswith("/stream"):
+            judge(f"{short(large)} takes at most {PAGE_MS_MAX} ms", found[large][0] <= PAGE_MS_MAX)
+        else:
+            judge(f"{short(large)} does not depend on the items", ratio <= PAGE_RATIO_MAX)
         judge(f"{short(large)} sends as many requests", requests_of(asked[large]) == requests_of(asked[small]))
     judge("no page has more than 60 KB", all(size <= PAGE_BYTES_MAX for _, _, size in found.values()))
 

@@ -82,7 +82,8 @@ mod tests {
     /// Goal: the errors of logs and states contain the text by which they are classified.
     #[test]
     fn an_error_of_the_disk_is_classified_in_errors_of_logs_and_states() {
-        let cases: [(Fault, fn(String) -> NodeError); 3] = [
+        type Make = fn(String) -> NodeError;
+        let cases: [(Fault, Make); 3] = [
             (Fault::PowerOff, NodeError::PowerLost),
             (Fault::Io, NodeError::DiskUnavailable),
             (Fault::OutOfSpace, NodeError::DiskUnavailable),

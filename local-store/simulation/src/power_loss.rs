@@ -22,7 +22,7 @@ use crate::request::{KEY, OWNER, WRITE_ID};
 use crate::workload::number;
 use crate::world::environment::{START, stream};
 use crate::world::single::recover;
-use crate::world::state::State;
+use crate::world::state::{Alive, State};
 use crate::world::translation::{create_table, key};
 
 /// The number of images of one history. The next history begins with an empty disk.
@@ -84,6 +84,8 @@ impl Summary {
 
 /// A running replica.
 struct Opened {
+    /// Whether the process is alive.
+    alive: Alive,
     log: Log,
     machine: Machine,
     storage: Arc<dyn Storage>,
@@ -169,12 +171,12 @@ impl History {
         let alive = Arc::new(AtomicBool::new(true));
         let storage = self.state.open(&alive)?;
         let (log, machine) = recover(&self.disk, &*storage, &self.options)?;
-        Ok(Opened { log, machine, storage })
+        Ok(Opened { alive, log, machine, storage })
     }
 
     /// Appends, syncs and applies entries until the disk fails.
     fn write_until_cut(&mut self, opened: &mut Opened) -> Result<(), HarnessError> {
-        let Opened { log, machine, storage } = opened;
+        let Opened { log, machine, storage, .. } = opened;
         // After a cut, the history continues after the last entry that survived.
         let kept = usize::try_from(log.last_index()).unwrap_or(usize::MAX);
         self.entries.truncate(kept);
@@ -216,7 +218,7 @@ impl History {
 
     /// Compares the recovered state with the state after the same number of entries of the history.
     fn check(&mut self, opened: &Opened) -> Result<(), HarnessError> {
-        let Opened { log, machine, storage: recovered } = opened;
+        let Opened { log, machine, storage: recovered, .. } = opened;
         let found = machine.applied_index();
         if found < self.acknowledged {
             return Err(format!(
@@ -279,6 +281,7 @@ fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), Harness
         let after = history.random.up_to(OPERATIONS_MAX) as u64;
         history.disk.fail_at(history.disk.operations() + after, Fault::PowerOff);
         history.write_until_cut(&mut opened)?;
+        opened.alive.store(false, Ordering::SeqCst);
         // The power is also cut during recoveries, possibly several times in succession.
         loop {
             let cut = history.disk.power_cut(history.random.next_u64());

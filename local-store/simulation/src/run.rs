@@ -117,6 +117,7 @@ fn aborted(plan: &Plan, environment: &Environment, found: Vec<Violation>, what: 
 }
 
 /// The clients of a run and their shared state.
+#[derive(Default)]
 struct ClientTasks {
     history: Arc<History>,
     signals: Arc<Signals>,
@@ -130,21 +131,15 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     for node in cluster.nodes() {
         cluster.start(node).await;
     }
-    if plan.arcs > 1 {
-        environment.coverage.hit("several arcs");
-    }
-    if plan.memtable_bytes.is_some() {
-        environment.coverage.hit("engine on disk");
+    for (is_so, class) in
+        [(plan.arcs > 1, "several arcs"), (plan.memtable_bytes.is_some(), "engine on disk")]
+    {
+        environment.coverage.add(class, u64::from(is_so));
     }
     if let Err(HarnessError(what)) = begin_groups(&cluster).await {
         return failed(plan, format!("cannot form the Raft groups: {what}"));
     }
-    let mut crowd = ClientTasks {
-        history: Arc::new(History::default()),
-        signals: Arc::default(),
-        in_flight: Arc::default(),
-        tasks: JoinSet::new(),
-    };
+    let mut crowd = ClientTasks::default();
     if let Err(HarnessError(what)) = set_up(&cluster).await {
         return failed(plan, format!("cannot create the table: {what}"));
     }

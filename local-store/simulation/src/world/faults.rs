@@ -260,7 +260,7 @@ async fn wait_for_coordination(cluster: &Cluster, node: usize, steps: Duration) 
     }
 }
 
-/// Counts what a coordinator leaves behind that is about to crash: locks without a decision, and decisions that were not
+/// Counts what a coordinator leaves behind, just before it crashes: locks without a decision, and decisions that were not
 /// applied.
 fn note_leftovers(cluster: &Cluster) {
     let coverage = &cluster.environment.coverage;

@@ -39,8 +39,18 @@ pub struct EngineState {
     /// The arc's directory.
     disk: SimulatedDisk,
     memtable_bytes: u64,
-    /// The damaged files: each with its directory and its name.
-    damaged: Vec<(SimulatedDisk, String)>,
+    damaged: Vec<DamagedFile>,
+}
+
+/// A damaged file of the engine.
+#[derive(Clone, Debug)]
+struct DamagedFile {
+    /// The storage that has the file.
+    storage: String,
+    folder: SimulatedDisk,
+    name: String,
+    /// The number of the file on its disk.
+    number: usize,
 }
 
 impl State {
@@ -116,28 +126,32 @@ impl EngineState {
                 let folder = self.disk.subdirectory(&storage).subdirectory(folder);
                 let names = folder.list().unwrap_or_default().into_iter();
                 let names = names.filter(|name| !name.starts_with(TABLE_LIST));
-                files.extend(names.map(|name| (folder.clone(), name)));
+                files.extend(names.filter_map(|name| {
+                    let (storage, folder) = (storage.clone(), folder.clone());
+                    let number = folder.number_of(&name)?;
+                    Some(DamagedFile { storage, folder, name, number })
+                }));
             }
         }
         let Some(last) = files.len().checked_sub(1) else { return false };
-        let (folder, name) = files.swap_remove(random.up_to(last));
-        let bytes = folder.open_to_read(&name).and_then(|file| file.size_bytes()).unwrap_or(0);
+        let file = files.swap_remove(random.up_to(last));
+        let bytes =
+            file.folder.open_to_read(&file.name).and_then(|file| file.size_bytes()).unwrap_or(0);
         let Some(last) = usize::try_from(bytes).unwrap_or(0).checked_sub(1) else { return false };
         let mask = u8::try_from(1 + random.up_to(254)).unwrap_or(1);
-        folder.corrupt(&name, random.up_to(last), &[mask]);
-        self.damaged.push((folder, name));
+        file.folder.corrupt(&file.name, random.up_to(last), &[mask]);
+        self.damaged.push(file);
         true
     }
 
-    /// Returns whether a damaged file exists, or the engine has found damage. A damaged file can be
-    /// merged or removed before any read finds its damage.
+    /// Returns whether a damaged file exists, or the engine has found damage of a storage with a
+    /// damaged file. A damaged file can be merged or removed before any read finds its damage.
     fn is_damaged(&self) -> bool {
-        let is_noted = || {
-            let names = self.disk.list().unwrap_or_default();
-            names.iter().any(|name| name.ends_with(DAMAGE_RECORD))
-        };
-        self.damaged.iter().any(|(folder, name)| folder.has(name))
-            || (!self.damaged.is_empty() && is_noted())
+        self.damaged.iter().any(|file| {
+            let record = format!("{}{DAMAGE_RECORD}", file.storage);
+            file.folder.number_of(&file.name) == Some(file.number)
+                || self.disk.number_of(&record).is_some()
+        })
     }
 }
 

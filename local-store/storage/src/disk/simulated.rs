@@ -109,10 +109,11 @@ impl SimulatedDisk {
         Ok(folders.into_iter().map(str::to_owned).collect())
     }
 
-    /// Returns whether a file exists, also while the power is off.
+    /// Returns the number of a file, also while the power is off; `None` if there is no such file.
+    /// A later file with the same name has another number.
     #[must_use]
-    pub fn has(&self, name: &str) -> bool {
-        self.lock().names.contains_key(&self.full_name(name))
+    pub fn number_of(&self, name: &str) -> Option<usize> {
+        self.lock().names.get(&self.full_name(name)).copied()
     }
 
     /// Returns whether the power is on and the process is alive.

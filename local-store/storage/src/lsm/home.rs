@@ -1,5 +1,6 @@
 //! The directory of a storage: its lock, its removal, and the record of its damage.
 
+use std::cell::Cell;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -179,14 +180,16 @@ impl DamageRecord {
 
     /// Records damage, unless it is recorded already.
     pub(super) fn note(&self, reason: &str) {
+        let is_created = Cell::new(false);
         let write = || {
             let file = match self.folder.create(&self.name) {
-                // The first attempt may have created the file, and then failed to sync the folder.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    return self.folder.sync();
+                    // An attempt that created the file may have failed to sync the folder.
+                    return if is_created.get() { self.folder.sync() } else { Ok(()) };
                 }
                 created => created?,
             };
+            is_created.set(true);
             file.append(reason.as_bytes())?;
             file.sync_data()?;
             self.folder.sync()

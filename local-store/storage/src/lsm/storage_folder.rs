@@ -33,6 +33,7 @@ impl StorageFolder {
     #[must_use]
     pub fn path_of(&self, name: &str) -> PathBuf {
         match self {
+            Self::Directory(disk) if name.is_empty() => disk.path().to_owned(),
             Self::Directory(disk) => disk.path().join(name),
             Self::Simulated(_) => PathBuf::from(name),
         }
@@ -50,7 +51,8 @@ impl StorageFolder {
         let mut names = Vec::new();
         for entry in wait_for_one(|| fs::read_dir(disk.path()))? {
             let entry = entry?;
-            if entry.file_type()?.is_dir() {
+            // Follows symbolic links, because a storage may be on another disk.
+            if entry.path().is_dir() {
                 names.extend(entry.file_name().into_string().ok());
             }
         }

@@ -35,6 +35,7 @@ pub(super) const CATALOG: &[Tool] = &[
             text("record", "Sequence number or event id, as `stream` lists it, in quotes")
                 .required(),
             text("table", "The table of the record"),
+            text("shard", "The shard of the record, as `stream` lists it; makes the search faster"),
         ],
     ),
     page(

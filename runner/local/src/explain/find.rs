@@ -130,9 +130,31 @@ mod tests {
             let again = find(&format!("00{sequence}"), Some(shard), &none).await.unwrap();
             assert_eq!((again.shard, again.table), (found.shard.clone(), found.table.clone()));
         }
-        let of_journal = History { shard: Some(found.shard.clone()), ..History::default() };
-        assert_eq!(find(&sequence, None, &of_journal).await.unwrap().shard, found.shard);
         assert!(find("1", None, &none).await.is_none(), "a number before all records");
         assert!(find("x", None, &none).await.is_none(), "an event id");
+    }
+
+    /// Goal: the journal names the stream and the shard of a record that a mapping read.
+    #[test]
+    fn the_journal_names_the_place_of_a_record() {
+        let mut mapping = MappingHistory::default();
+        mapping.facts.stream = "arn".to_owned();
+        mapping.facts.table = "orders".to_owned();
+        let of = |mapping: &MappingHistory| History {
+            shard: Some("shard-1".to_owned()),
+            mappings: [("M".to_owned(), mapping.clone())].into(),
+            ..History::default()
+        };
+        let place = |history: &History, table: Option<&str>| {
+            let clues = Clues { table, shard: None, history };
+            clues.of_journal().map(|(arn, shard)| (arn.to_owned(), shard.to_owned()))
+        };
+        assert_eq!(place(&of(&mapping), None), None, "the mapping did not read the record");
+        mapping.filter_rejection = Some(FilterRejection::Reasons(Vec::new()));
+        let history = of(&mapping);
+        let expected = Some(("arn".to_owned(), "shard-1".to_owned()));
+        assert_eq!(place(&history, None), expected);
+        assert_eq!(place(&history, Some("orders")), expected);
+        assert_eq!(place(&history, Some("films")), None);
     }
 }

@@ -97,9 +97,11 @@ impl Reader {
         self.left_out.before_ms = since_ms;
         if let Some(since_ms) = since_ms {
             let mut paths: Vec<PathBuf> = self.segments.collect();
-            // A segment that begins before this time may also have later deliveries.
+            // A segment that begins before this time may also have later deliveries. Only segments
+            // before the first newer one are left out, because one folder can have deliveries of
+            // several stores, and each store has its own time.
             let is_older = |path: &PathBuf| begin_of(path).is_some_and(|at_ms| at_ms < since_ms);
-            let first = paths.iter().rposition(is_older).unwrap_or(0);
+            let first = paths.iter().skip(1).take_while(|path| is_older(path)).count();
             self.segments = paths.split_off(first).into_iter();
         }
         self

@@ -21,6 +21,9 @@ pub(super) struct RecordFilter {
 impl RecordFilter {
     /// Creates the selection of lines about the records with these sequence numbers.
     pub(super) fn new(mut wanted: Vec<SequenceNumber>) -> Self {
+        wanted
+            .iter_mut()
+            .for_each(|wanted| *wanted = without_zeros(wanted.as_str()).unwrap_or(wanted.clone()));
         wanted.sort();
         Self { wanted, batches: BTreeMap::new(), attempts: BTreeSet::new() }
     }
@@ -66,11 +69,32 @@ impl RecordFilter {
 
 fn parsed_ends(line: &str, kind: &str) -> Option<(SequenceNumber, SequenceNumber)> {
     let (first, last) = ends_of(line, kind)?;
-    SequenceNumber::parse(first).ok().zip(SequenceNumber::parse(last).ok())
+    without_zeros(first).zip(without_zeros(last))
+}
+
+/// Parses a sequence number, without leading zeros: they do not distinguish records.
+fn without_zeros(text: &str) -> Option<SequenceNumber> {
+    let significant = text.trim_start_matches('0');
+    SequenceNumber::parse(if significant.is_empty() { text } else { significant }).ok()
 }
 
 /// Returns the run, the mapping and the number of an attempt.
 fn attempt_of(line: &str) -> Option<(i64, String, i64)> {
     let (run, batch) = (number_after(line, "\"run\":")?, number_after(line, "\"batch\":")?);
     Some((run, mapping_of(line)?.to_owned(), batch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leading_zeros_do_not_hide_a_record() {
+        let line = r#"{"run":1,"invoked":{"mapping":"M","shard":"s","at_ms":0,"tick_ms":0,"batch":1,"attempt":1,"records":[["00042","id","k"]]}}"#;
+        for (wanted, expected) in [("42", true), ("0042", true), ("00042", true), ("43", false)] {
+            let mut filter = RecordFilter::new(vec![SequenceNumber::parse(wanted).unwrap()]);
+            assert!(parsed_ends(line, "invoked").is_some());
+            assert_eq!(filter.selects(line, "invoked"), expected, "{wanted}");
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! The handling of a node whose state is damaged, or whose power is cut, while it runs. When the other nodes can continue
+//! The handling of a node whose power is cut, or whose state is damaged, while it runs. After a
+//! power cut the node starts again with its own disk. When the other nodes can continue
 //! without this node, it restarts with an empty disk. `server::store` does the same in production.
 
 use std::time::Duration;

@@ -82,7 +82,8 @@ fn safety(view: &View) -> Markup {
                     p {
                         "Writers are blocked for at most about " (blocked.seconds_max) " s with the default "
                         code { "--timeout" } " of " (blocked.timeout_seconds) " s, then for up to "
-                        (blocked.rollback_seconds_max) " s more if the cut-over is rolled back."
+                        (blocked.rollback_seconds_max) " s more if the cut-over is rolled back. "
+                        "A store with coarse record times can add 75 s."
                     }
                 }
                 @if cutover.reasons.len() > 1 {
