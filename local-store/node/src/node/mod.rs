@@ -446,12 +446,13 @@ impl Node {
         }
     }
 
-    /// Waits until this node's leader is no longer `leader`. `None` means no leader.
+    /// Waits until this node's leader is no longer `leader`. `None` means no leader. After the
+    /// consensus has ended, waits for ever: otherwise, requests would retry without a pause.
     async fn leader_changes(&self, leader: Option<NodeId>) {
         let mut metrics = self.inner.raft.server_metrics();
         while metrics.borrow_watched().current_leader == leader {
             if metrics.changed().await.is_err() {
-                return;
+                std::future::pending::<()>().await;
             }
         }
     }
