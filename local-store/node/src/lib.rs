@@ -4,8 +4,8 @@
 //! iterates over an unordered collection. Disk, blocking work, peers, time and seed are injected
 //! ([`Parts`]), so the simulation runs the same code. The crate also contains the implementations
 //! for a real process: a thread ([`worker::ThreadWorker`]) and [`random_seed`]. The consensus
-//! library is openraft; `docs/decisions/0006-replication.md` lists
-//! the properties that the store relies on.
+//! library is openraft; `docs/decisions/0006-replication.md` lists the properties that the store
+//! relies on.
 //!
 //! Every node accepts every request. It forwards a write to the leader. For a strong read it
 //! requests from the leader the log index that the read must see, and waits until it has applied

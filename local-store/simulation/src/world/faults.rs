@@ -260,8 +260,8 @@ async fn wait_for_coordination(cluster: &Cluster, node: usize, steps: Duration) 
     }
 }
 
-/// Counts what a coordinator leaves behind, just before it crashes: locks without a decision, and decisions that were not
-/// applied.
+/// Counts what a coordinator leaves behind, just before it crashes: locks without a decision, and
+/// decisions that were not applied.
 fn note_leftovers(cluster: &Cluster) {
     let coverage = &cluster.environment.coverage;
     let (mut prepared, mut decided) = (BTreeSet::new(), BTreeSet::new());

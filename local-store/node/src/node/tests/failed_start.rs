@@ -73,25 +73,3 @@ async fn no_replica_goes_on_after_a_failed_start() {
     wait().await;
     assert!(messages.load(Ordering::SeqCst) > sent);
 }
-
-/// Goal: requests of a node whose consensus has ended retry with a pause, so that they take no
-/// processor time. Method: each attempt reads the clock, which accepts only some thousand reads.
-#[tokio::test(start_paused = true)]
-async fn requests_of_an_ended_node_pause_between_attempts() {
-    let mut cluster = Cluster::start(Settings::default()).await;
-    let node = cluster.follower();
-    cluster.crash(node, 1).await;
-    cluster.disks.insert(node, SimulatedDisk::new());
-    cluster.homes.insert(node, MemoryLocation::default());
-    let reads = AtomicU64::new(0);
-    let read = move || {
-        assert!(reads.fetch_add(1, Ordering::SeqCst) < 5_000, "there is no pause");
-        EpochMillis(1_000)
-    };
-    let clock = Arc::new(Clock::with_source(EpochMillis(0), Box::new(read)));
-    let alone = Node::start(Parts { clock, ..cluster.parts(node) }).await.unwrap();
-    assert_eq!(alone.leader(), None);
-    alone.shutdown().await;
-    assert!(alone.submit(Vec::new()).await.is_err());
-    assert!(alone.read_index().await.is_err());
-}

@@ -1,6 +1,6 @@
 //! The handling of a node whose power is cut, or whose state is damaged, while it runs. After a
-//! power cut the node starts again with its own disk. When the other nodes can continue
-//! without this node, it restarts with an empty disk. `server::store` does the same in production.
+//! power cut, the node starts again with its own disk. After damage, it restarts with an empty disk
+//! when the other nodes can continue without it, as `server::store` does in production.
 
 use std::time::Duration;
 

@@ -101,7 +101,7 @@ fn sentence(name: &str, darkest: Option<&Darkest>, hottest: Option<&HotKey>) -> 
             )
         }
         (Some(hot), Some(false)) => format!(
-            "{cell}. The hottest key of the last minute ({:.1} units/s) is in another one, partition {}",
+            "{cell}. The hottest key of the last minute ({:.1} units/s) is in partition {}",
             hot.units_per_second, hot.partition
         ),
         _ => cell,
@@ -162,7 +162,12 @@ fn names(partitions: &[Partition], height: usize) -> Markup {
 
 /// Returns the rates of the shades.
 fn legend(highest: f64) -> Markup {
-    let bound = |shade: u8| highest * f64::from(shade) / f64::from(SHADES);
+    // Small rates need more decimals, or all bounds would be 0.0.
+    let decimals = if highest < 1.0 { 3 } else { 1 };
+    let bound = |shade: u8| {
+        let rate = highest * f64::from(shade) / f64::from(SHADES);
+        format!("{rate:.decimals$}")
+    };
     html! {
         @if highest > 0.0 {
             ul.legend {
@@ -172,7 +177,7 @@ fn legend(highest: f64) -> Markup {
                         svg.heat width=(WIDTH) height="10" aria-hidden="true" {
                             path.load stroke-width="10" stroke-opacity=(opacity(shade.into())) d=(format!("M0 5h{WIDTH}")) {}
                         }
-                        " " (format!("{:.1}", bound(shade))) " to " (format!("{:.1}", bound(shade + 1)))
+                        " " (bound(shade)) " to " (bound(shade + 1))
                     }
                 }
             }
@@ -301,7 +306,7 @@ mod tests {
             (
                 Some(hot(2)),
                 format!(
-                    "{cell}. The hottest key of the last minute (80.0 units/s) is in another one, partition 2"
+                    "{cell}. The hottest key of the last minute (80.0 units/s) is in partition 2"
                 ),
             ),
         ] {
@@ -328,6 +333,8 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part}: {html}");
         }
+        let slow = writes(&[sample(4, &[(0, 0.1)])], &partitions(4), None);
+        assert!(slow.contains("0.000 to 0.020"), "{slow}");
         // Of many partitions, only as many are named as fit, with one name at each end of the axis.
         let many = writes(&[sample(900, &[(0, 10.0)])], &partitions(900), None);
         assert!(many.matches(">partition ").count() <= BANDS * HEIGHT / NAME_HEIGHT + 1, "{many}");
