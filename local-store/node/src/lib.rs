@@ -28,6 +28,7 @@ mod raft;
 mod reader;
 mod receiver;
 mod redundancy;
+pub mod remote;
 mod replica;
 pub mod ring;
 pub mod scrub;

@@ -1,6 +1,6 @@
 //! The transport between nodes of one process, in which messages are function calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +50,11 @@ impl Transport for LocalTransport {
                 |_| CallError::Lost(format!("the node did not answer within {timeout:?}"));
             tokio::time::timeout(timeout, node.handle(message)).await.map_err(timed_out)
         })
+    }
+
+    fn nodes(&self) -> Vec<NodeId> {
+        let ids: BTreeSet<NodeId> = self.nodes.lock().keys().map(|(node, _)| *node).collect();
+        ids.into_iter().collect()
     }
 
     fn ballot_of(&self, node: NodeId, arc: ArcId) -> Option<Ballot> {

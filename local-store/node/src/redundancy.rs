@@ -31,17 +31,13 @@ pub enum InsufficientRedundancy {
 }
 
 /// Checks whether a damaged node can be set aside, by comparing its replicas with the replicas of
-/// all other nodes. Each arc must be led by another node with an undamaged disk and the newest
-/// term, and all nodes must be voters of that leader. If several nodes are damaged, a node that no
+/// all other nodes. Each arc of the node must be led by another node with an undamaged disk and the newest
+/// term, and all nodes with a replica must be voters of that leader. If several nodes are damaged, a node that no
 /// longer votes is set aside first; otherwise the node in the lowest slot.
 ///
 /// # Errors
 /// The unmet condition, which must be met before the node can be set aside.
-pub fn check_redundancy(
-    own: &[Status],
-    others: &[Status],
-    arcs: u32,
-) -> Result<(), InsufficientRedundancy> {
+pub fn check_redundancy(own: &[Status], others: &[Status]) -> Result<(), InsufficientRedundancy> {
     let id = own.first().ok_or(InsufficientRedundancy::NoReplicas)?.node;
     let votes = !own.iter().any(|status| status.role == Role::Stopped);
     let goes_first = |status: &&Status| {
@@ -51,7 +47,7 @@ pub fn check_redundancy(
     if let Some(status) = others.iter().find(goes_first) {
         return Err(InsufficientRedundancy::OtherFirst(slot_of(status.node)));
     }
-    for arc in (0..arcs).map(ArcId) {
+    for arc in own.iter().map(|status| status.arc) {
         let of_arc = || others.iter().filter(|status| status.arc == arc);
         let known = own.iter().filter(|status| status.arc == arc).chain(of_arc());
         let newest = known.map(|status| status.term).max();
@@ -104,12 +100,12 @@ mod tests {
 
     #[test]
     fn a_node_is_set_aside_only_if_the_others_can_rebuild_it() {
-        assert_eq!(check_redundancy(&damaged(1), &others(), 2), Ok(()));
-        assert!(check_redundancy(&[], &others(), 2).is_err());
+        assert_eq!(check_redundancy(&damaged(1), &others()), Ok(()));
+        assert!(check_redundancy(&[], &others()).is_err());
         let mut own = damaged(1);
         (own[0].role, own[0].term) = (Role::Leader, 1);
         assert!(
-            check_redundancy(&own, &others(), 2).is_err(),
+            check_redundancy(&own, &others()).is_err(),
             "the damaged node leads the first arc now"
         );
         let refused: [(&str, Spoil); 9] = [
@@ -128,7 +124,7 @@ mod tests {
         for (what, spoil) in refused {
             let mut all = others();
             spoil(&mut all);
-            assert!(check_redundancy(&damaged(1), &all, 2).is_err(), "{what}");
+            assert!(check_redundancy(&damaged(1), &all).is_err(), "{what}");
         }
     }
 
@@ -138,18 +134,18 @@ mod tests {
         for status in all.iter_mut().filter(|status| status.node == 3) {
             status.is_damaged = true;
         }
-        assert_eq!(check_redundancy(&damaged(1), &all, 2), Ok(()), "node 2 is undamaged and leads");
+        assert_eq!(check_redundancy(&damaged(1), &all), Ok(()), "node 2 is undamaged and leads");
         let mut all = others();
         for status in &mut all {
             status.node = if status.node == 2 { 2 } else { 1 };
             status.is_damaged = status.node == 1;
         }
         assert!(
-            check_redundancy(&damaged(3), &all, 2).is_err(),
+            check_redundancy(&damaged(3), &all).is_err(),
             "node 1 is also damaged and has the lower slot"
         );
         let mut own = damaged(3);
         own[1].role = Role::Stopped;
-        assert_eq!(check_redundancy(&own, &all, 2), Ok(()), "node 1 votes, but node 3 does not");
+        assert_eq!(check_redundancy(&own, &all), Ok(()), "node 1 votes, but node 3 does not");
     }
 }

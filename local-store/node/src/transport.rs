@@ -15,13 +15,21 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
     VoteRequest, VoteResponse,
 };
+use partition::Reply;
+use partition::mutation::{self, Mutation};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::error::SubmitError;
+use crate::forward::decode_replies;
 use crate::leadership::Ballot;
 use crate::ring::ArcId;
 use crate::status::Status;
 use crate::types::{NodeId, Payload, SnapshotMeta, TypeConfig, Vote};
+
+/// The time-out for the leader's response to a forwarded request. It is long enough for some slow
+/// syncs of a majority.
+pub(crate) const FORWARD_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A boxed future, for use in trait objects.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -55,6 +63,9 @@ pub enum Request {
     Submit(Payload),
     /// Confirm leadership and return the log index that a strong read must see.
     ReadIndex,
+    /// Read keys and ranges of the state: an encoded [`crate::remote::Wanted`], from a node without
+    /// a replica of the group.
+    Read(Payload),
     /// Return the status of the replica.
     Status,
     /// Raft: the leader transfers leadership to the receiver or to another node.
@@ -102,6 +113,8 @@ pub enum Response {
         /// The log index.
         index: u64,
     },
+    /// The response to [`Request::Read`]: an encoded [`crate::remote::Found`].
+    Read(Payload),
     /// The response to [`Request::Status`].
     Status(Box<Status>),
     /// The receiver is not the leader and did nothing.
@@ -117,6 +130,52 @@ pub enum Response {
     Refused(String),
     /// The response to [`Request::TransferLeader`].
     LeaderTransferred,
+}
+
+impl Request {
+    /// Returns whether the request is on behalf of a client. Every incarnation of a node may answer it,
+    /// because the answer depends only on what the node leads or has applied.
+    pub(crate) fn is_of_client(&self) -> bool {
+        matches!(self, Self::Submit(_) | Self::ReadIndex | Self::Read(_) | Self::Status)
+    }
+}
+
+/// The outcome of a [`Request::Submit`].
+pub(crate) enum Submitted {
+    /// The commands are committed and applied, in the entry at this log index.
+    Done { index: u64, replies: Vec<Reply> },
+    /// The receiver has not applied the commands, and never will: another node may lead.
+    NotLeader,
+    /// The request was too old by the receiver's clock, and was not applied.
+    TooOld { now: EpochMillis },
+}
+
+impl Submitted {
+    /// Interprets the answer to a [`Request::Submit`].
+    ///
+    /// # Errors
+    /// When the request was refused, or its outcome is unknown.
+    pub(crate) fn of(answer: Result<Response, CallError>) -> Result<Self, SubmitError> {
+        match answer {
+            Ok(Response::Submitted { index, replies }) => {
+                let replies = decode_replies(&replies)
+                    .map_err(|error| SubmitError::Unknown(error.to_string()))?;
+                Ok(Self::Done { index, replies })
+            }
+            Ok(Response::NotLeader) | Err(CallError::Unreachable(_)) => Ok(Self::NotLeader),
+            Ok(Response::TooOld { now }) => Ok(Self::TooOld { now }),
+            Ok(Response::Refused(reason)) => Err(SubmitError::NotDone(reason)),
+            Ok(Response::Unknown(reason)) => Err(SubmitError::Unknown(reason)),
+            Ok(other) => Err(SubmitError::Unknown(format!("unexpected response: {other:?}"))),
+            Err(CallError::Lost(reason)) if mutation::is_active(Mutation::FalseFailure) => {
+                Err(SubmitError::NotDone(reason))
+            }
+            Err(CallError::Lost(_)) if mutation::is_active(Mutation::RepeatLostWrite) => {
+                Ok(Self::NotLeader)
+            }
+            Err(CallError::Lost(reason)) => Err(SubmitError::Unknown(reason)),
+        }
+    }
 }
 
 /// The reason why there is no response.
@@ -140,4 +199,8 @@ pub trait Transport: Send + Sync + 'static {
     fn ballot_of(&self, _node: NodeId, _arc: ArcId) -> Option<Ballot> {
         None
     }
+
+    /// Returns the other nodes of the store, in the order of their slots. Requests of clients may be sent to
+    /// any incarnation of a node, so the ids may be outdated.
+    fn nodes(&self) -> Vec<NodeId>;
 }

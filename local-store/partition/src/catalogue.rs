@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::arcs::adoption::has_followed;
+use crate::keys::table::read_all;
+use crate::storage::{ReadError, View};
 use crate::table::Table;
 use crate::table::identifiers::TableId;
 use crate::table::index::{IndexStatus, SecondaryIndex};
@@ -19,6 +21,16 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
+    /// Reads the tables of one arc from its state.
+    ///
+    /// # Errors
+    /// When the storage cannot be read.
+    pub fn read(view: &dyn View) -> Result<Self, ReadError> {
+        let mut catalogue = Self::default();
+        read_all(view)?.into_iter().for_each(|table| catalogue.put(table));
+        Ok(catalogue)
+    }
+
     /// Returns the table with a full name, which includes the owner: see
     /// [`crate::table::name::TableName::whole`].
     #[must_use]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 
 use model::{AttributeValue, Item, StreamRecord};
+use server::store::Unavailable;
 use thiserror::Error;
 
 /// The name of the table of every workload.
@@ -177,6 +178,15 @@ pub enum Failure {
     /// The store returned an answer that it must never return.
     #[error("defect: {0}")]
     Defect(String),
+}
+
+impl From<Unavailable> for Failure {
+    fn from(error: Unavailable) -> Self {
+        match error {
+            Unavailable::NotDone(reason) => Self::Refused(reason),
+            Unavailable::Unknown(reason) => Self::Unknown(reason),
+        }
+    }
 }
 
 /// An endpoint that answers requests.

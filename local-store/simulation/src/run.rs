@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use model::Item;
 use model::encoding::decode_item;
+use node::ring::REPLICAS;
 use partition::{
     ArcPosition, Catalogue, ItemRange, Machine, ReadError, SecondaryIndex, TokenRange,
     find_index_work, read_encoded_entries, read_encoded_items, read_incomplete, read_prepared,
@@ -131,9 +132,11 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     for node in cluster.nodes() {
         cluster.start(node).await;
     }
-    for (is_so, class) in
-        [(plan.arcs > 1, "several arcs"), (plan.memtable_bytes.is_some(), "engine on disk")]
-    {
+    for (is_so, class) in [
+        (plan.arcs > 1, "several arcs"),
+        (plan.nodes > REPLICAS, "nodes without some arc"),
+        (plan.memtable_bytes.is_some(), "engine on disk"),
+    ] {
         environment.coverage.add(class, u64::from(is_so));
     }
     if let Err(HarnessError(what)) = begin_groups(&cluster).await {
@@ -206,12 +209,11 @@ fn hash(dump: &Dump) -> u64 {
 
 /// Creates the Raft group of each arc with new nodes. Each arc starts with a different leader.
 async fn begin_groups(cluster: &Cluster) -> Result<(), HarnessError> {
-    let members: Vec<u64> = cluster.nodes().map(|node| node as u64).collect();
-    let nodes = cluster.nodes().count();
-    for (place, arc) in cluster.arcs().enumerate() {
-        let node = 1 + place % nodes;
+    for arc in cluster.arcs() {
+        let members: Vec<u64> = cluster.holders(arc).map(|node| node as u64).collect();
+        let node = cluster.holders(arc).next().unwrap_or(1);
         let first = cluster.replica(node).ok_or_else(|| format!("node {node} is not running"))?;
-        first.begin(arc, members.clone()).await?;
+        first.begin(arc, members).await?;
     }
     Ok(())
 }
@@ -320,11 +322,14 @@ async fn end_faults(cluster: &Cluster) -> Vec<Violation> {
 async fn wait_until_equal(cluster: &Cluster) -> Vec<Violation> {
     let equal = async {
         loop {
-            let applied: Vec<Option<Vec<u64>>> =
-                cluster.nodes().map(|node| Some(cluster.replica(node)?.applied())).collect();
-            let same = applied.windows(2).all(|pair| matches!(pair, [a, b] if a == b));
-            let all = applied.iter().all(Option::is_some) && cluster.is_whole();
-            if same && all && leftovers(cluster).is_empty() {
+            let is_equal = |arc| {
+                let mut applied = cluster
+                    .holders(arc)
+                    .map(|node| cluster.replica(node).and_then(|replica| replica.applied(arc)));
+                let first = applied.next().flatten();
+                first.is_some() && applied.all(|other| other == first)
+            };
+            if cluster.arcs().all(is_equal) && cluster.is_whole() && leftovers(cluster).is_empty() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -424,9 +429,9 @@ fn collect(cluster: &Cluster) -> Result<End, HarnessError> {
     let mut replicas = Vec::new();
     let arcs = cluster.arcs().count();
     let (mut catalogues, mut states) = (Vec::new(), Vec::new());
-    for (place, arc) in cluster.arcs().enumerate() {
+    for arc in cluster.arcs() {
         let mut of_arc = Vec::new();
-        for node in cluster.nodes() {
+        for node in cluster.holders(arc) {
             let not_running = || format!("node {node} is not running");
             let view = cluster.view(node, arc).ok_or_else(not_running)?;
             let name =
@@ -436,11 +441,8 @@ fn collect(cluster: &Cluster) -> Result<End, HarnessError> {
         replicas.push(of_arc);
         // `check_equal` reports differences between replicas. The final state is read from the
         // replica that has applied the most entries.
-        let applied = |node: &usize| {
-            let replica = cluster.replica(*node)?;
-            replica.applied().get(place).copied()
-        };
-        let furthest = cluster.nodes().max_by_key(|node| (applied(node), usize::MAX - node));
+        let applied = |node: &usize| cluster.replica(*node)?.applied(arc);
+        let furthest = cluster.holders(arc).max_by_key(|node| (applied(node), usize::MAX - node));
         let view = furthest.and_then(|node| cluster.view(node, arc)).ok_or("no node is running")?;
         let position = ArcPosition { arc, arcs: u32::try_from(arcs).unwrap_or(u32::MAX) };
         let machine = Machine::open_in(position, &*view)?;
@@ -449,7 +451,7 @@ fn collect(cluster: &Cluster) -> Result<End, HarnessError> {
     }
     let catalogue = Arc::new(Catalogue::merge(&catalogues));
     let view = Box::new(RingView::of_states(Arc::clone(&catalogue), states));
-    let snapshot = Snapshot { catalogue, view };
+    let snapshot = Snapshot { catalogue, view, store: None };
     let now = cluster.environment.now().seconds();
     // A starting node adopts the time of another node, so its clock can be ahead by more than its
     // own skew.

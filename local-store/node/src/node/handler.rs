@@ -2,11 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{FORWARD_TIMEOUT, Node};
+use super::Node;
 use crate::error::SubmitError;
 use crate::forward::{Submission, decode_submission, encode_replies};
 use crate::proposer::Rejection;
-use crate::transport::{Envelope, Request, Response};
+use crate::remote::read::{decode, encode, find};
+use crate::remote::{Found, Wanted};
+use crate::transport::{Envelope, FORWARD_TIMEOUT, Request, Response};
 
 impl Node {
     async fn answer_submit(&self, submission: Submission) -> Response {
@@ -19,9 +21,36 @@ impl Node {
         }
     }
 
+    /// Reads keys and ranges for a node that has no replica of the group.
+    async fn answer_read(&self, wanted: &Wanted) -> Response {
+        let index = match wanted.is_strong {
+            true => match self.inner.reader.read_index().await {
+                Ok(index) => index.max(wanted.at_least),
+                Err(rejection) => return rejection.into(),
+            },
+            false => wanted.at_least,
+        };
+        // The sender waits only this long.
+        match tokio::time::timeout(FORWARD_TIMEOUT, self.applied(index)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Response::Refused(error.to_string()),
+            Err(_) => return Response::Refused(format!("entry {index} is not applied yet")),
+        }
+        let replica = &self.inner.replica;
+        // The version is read before the view, so the view contains the tables of this version.
+        let (applied, tables_version) = replica.versions();
+        let found = find(&*replica.view(), wanted).map_err(|error| error.to_string());
+        let found = found.map(|(values, ranges)| Found { applied, tables_version, values, ranges });
+        match found.and_then(|found| encode(&found).map_err(|error| error.to_string())) {
+            Ok(bytes) => Response::Read(bytes),
+            Err(reason) => Response::Refused(reason),
+        }
+    }
+
     /// Handles a message from another node, and returns the response.
     pub async fn handle(&self, message: Envelope) -> Response {
-        if (message.to, message.arc) != (self.inner.id, self.inner.arc) {
+        let is_for_this = message.to == self.inner.id || message.request.is_of_client();
+        if !is_for_this || message.arc != self.inner.arc {
             let (to, arc) = (message.to, message.arc);
             return Response::Refused(format!(
                 "this is node {} of {}, not node {to} of {arc}",
@@ -71,6 +100,10 @@ impl Node {
             Request::ReadIndex => match self.inner.reader.read_index().await {
                 Ok(index) => Response::ReadIndex { index },
                 Err(rejection) => rejection.into(),
+            },
+            Request::Read(bytes) => match decode(&bytes) {
+                Ok(wanted) => self.answer_read(&wanted).await,
+                Err(error) => Response::Refused(error.to_string()),
             },
             Request::Status => Response::Status(Box::new(self.status())),
             Request::TransferLeader(request) => match raft.handle_transfer_leader(request).await {

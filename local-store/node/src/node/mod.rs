@@ -24,7 +24,7 @@ use storage::disk::Damage;
 use crate::clock::Clock;
 use crate::error::{MembershipError, StartError, SubmitError};
 use crate::failure::FailureHandler;
-use crate::forward::{Submission, decode_replies, encode_submission};
+use crate::forward::{Submission, encode_submission};
 use crate::node_log::NodeLog;
 use crate::proposer::{PROPOSAL_BYTES_MAX, Proposer, Unproposed, refuse_as_too_large};
 use crate::raft::Raft;
@@ -32,7 +32,9 @@ use crate::reader::Reader;
 use crate::replica::{Replica, check_continuity};
 use crate::ring::ArcId;
 use crate::status::Status;
-use crate::transport::{CallError, Envelope, Request, Response, Transport};
+use crate::transport::{
+    CallError, Envelope, FORWARD_TIMEOUT, Request, Response, Submitted, Transport,
+};
 use crate::types::{NodeId, Runtime};
 use crate::{maintenance, network, receiver, replica, scrub};
 
@@ -40,9 +42,6 @@ pub use self::settings::{Parts, Settings};
 
 /// The longest pause between two attempts if there is no leader, or the leader cannot be reached.
 const RETRY: Duration = Duration::from_millis(20);
-/// The time-out for the leader's response to a forwarded request. It is long enough for some slow
-/// syncs of a majority.
-const FORWARD_TIMEOUT: Duration = Duration::from_secs(3);
 /// The maximum time to wait until this node has also applied a forwarded write, so that the client
 /// can read its own write from this node. The write succeeds even if the wait times out.
 const OWN_WRITE_WAIT: Duration = Duration::from_secs(1);
@@ -288,27 +287,18 @@ impl Node {
             // The leader would also reject commands of this size.
             return Ok(Some(refuse_as_too_large(&submission.commands)));
         }
-        match self.call_leader(leader, Request::Submit(encoded)).await {
-            Ok(Response::Submitted { index, replies }) => {
-                let replies = decode_replies(&replies)
-                    .map_err(|error| SubmitError::Unknown(error.to_string()))?;
+        let answer = self.call_leader(leader, Request::Submit(encoded)).await;
+        match Submitted::of(answer)? {
+            Submitted::Done { index, replies } => {
                 // The write has succeeded, even if this wait times out.
                 let _ = tokio::time::timeout(OWN_WRITE_WAIT, self.applied(index)).await;
                 Ok(Some(replies))
             }
-            Ok(Response::NotLeader) | Err(CallError::Unreachable(_)) => Ok(None),
-            Ok(Response::TooOld { now }) => {
+            Submitted::NotLeader => Ok(None),
+            Submitted::TooOld { now } => {
                 self.inner.clock.reach(now);
                 Ok(None)
             }
-            Ok(Response::Refused(reason)) => Err(SubmitError::NotDone(reason)),
-            Ok(Response::Unknown(reason)) => Err(SubmitError::Unknown(reason)),
-            Ok(other) => Err(SubmitError::Unknown(format!("unexpected response: {other:?}"))),
-            Err(CallError::Lost(reason)) if mutation::is_active(Mutation::FalseFailure) => {
-                Err(SubmitError::NotDone(reason))
-            }
-            Err(CallError::Lost(_)) if mutation::is_active(Mutation::RepeatLostWrite) => Ok(None),
-            Err(CallError::Lost(reason)) => Err(SubmitError::Unknown(reason)),
         }
     }
 

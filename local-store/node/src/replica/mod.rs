@@ -65,6 +65,8 @@ pub(super) const COMPARED_EVERY: u64 = 16;
 pub(super) struct Shared {
     storage: RwLock<Arc<dyn Storage>>,
     catalogue: RwLock<Arc<Catalogue>>,
+    /// A log index as of which the tables are those of `catalogue`.
+    tables_version: AtomicU64,
     applied: watch::Sender<Option<u64>>,
     arrivals: Arrivals,
     /// The electorate as of the last entry that was published. The storage contains this entry.
@@ -115,9 +117,17 @@ impl Shared {
         Arc::clone(&self.storage.read())
     }
 
-    fn set_catalogue(&self, catalogue: &Arc<Catalogue>) {
+    /// Returns the index of the last applied entry, and a number that identifies the tables: the number
+    /// differs whenever their definitions differ.
+    pub(super) fn versions(&self) -> (u64, u64) {
+        let applied = self.applied.borrow().unwrap_or(0);
+        (applied, self.tables_version.load(Ordering::Acquire))
+    }
+
+    fn set_catalogue(&self, catalogue: &Arc<Catalogue>, index: u64) {
         if !Arc::ptr_eq(&self.catalogue(), catalogue) {
             *self.catalogue.write() = Arc::clone(catalogue);
+            self.tables_version.store(index, Ordering::Release);
         }
     }
 }
@@ -175,6 +185,7 @@ impl Replica {
         let shared = Arc::new(Shared {
             storage: RwLock::new(storage),
             catalogue: RwLock::new(Arc::clone(machine.catalogue())),
+            tables_version: AtomicU64::new(applied.map_or(0, |at| at.index)),
             applied: watch::Sender::new(applied.map(|at| at.index)),
             arrivals: Arrivals::default(),
             // The electorate is empty, because the node must be elected again before it can prove
@@ -253,7 +264,7 @@ impl Replica {
         if is_first_of_term || is_membership {
             self.set_standing();
         }
-        self.shared.set_catalogue(self.machine.catalogue());
+        self.shared.set_catalogue(self.machine.catalogue(), at.index);
         self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
         // Only the proposing replica notifies, and only after the entry is visible, so that every woken task
         // sees it.
@@ -356,7 +367,8 @@ impl Replica {
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership;
         *self.shared.storage.write() = storage;
-        self.shared.set_catalogue(self.machine.catalogue());
+        let index = self.applied.map_or(0, |at| at.index);
+        self.shared.set_catalogue(self.machine.catalogue(), index);
         self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
         self.set_standing();
         self.shared.applied.send_replace(self.applied.map(|at| at.index));

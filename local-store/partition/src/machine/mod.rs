@@ -84,8 +84,7 @@ impl Machine {
     /// # Errors
     /// When the storage cannot be read.
     pub fn open_in(position: ArcPosition, view: &dyn View) -> Result<Self, ReadError> {
-        let mut catalogue = Catalogue::default();
-        table_key::read_all(view)?.into_iter().for_each(|table| catalogue.put(table));
+        let catalogue = Catalogue::read(view)?;
         let mut state = machine_state::read(view)?;
         if mutation::is_active(Mutation::ApplyTwice) {
             state.applied_index = state.applied_index.saturating_sub(1);

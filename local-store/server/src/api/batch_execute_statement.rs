@@ -110,10 +110,14 @@ async fn answer_all(
 ) -> Result<String, ApiError> {
     check_together(&prepared)?;
     let mut writes = Vec::new();
-    let sent: Vec<_> = prepared
-        .into_iter()
-        .map(|one| one.and_then(|one| admit(store, one)).map(|one| one.send(&mut writes)))
-        .collect();
+    let mut sent = Vec::with_capacity(prepared.len());
+    for one in prepared {
+        let admitted = match one {
+            Ok(one) => admit(store, one).await,
+            Err(error) => Err(error),
+        };
+        sent.push(admitted.map(|one| one.send(&mut writes)));
+    }
     // All writes go into one log entry, and the replies have the order of the writes.
     let replies = if writes.is_empty() { Vec::new() } else { store.submit(writes).await? };
     let mut out = String::from("{");
@@ -198,14 +202,15 @@ fn answer_members(
 
 /// Checks the throughput limits for a statement. A statement that exceeds a limit fails, but the
 /// other statements are executed.
-fn admit(store: &Store, prepared: Prepared) -> Result<Prepared, ApiError> {
+async fn admit(store: &Store, prepared: Prepared) -> Result<Prepared, ApiError> {
     match prepared {
         Prepared::Read(read, _) => {
             let taken = metering::admit_read(store, &read.table, &read.key, read.is_consistent)?;
             Ok(Prepared::Read(read, taken))
         }
         Prepared::Write(planned, _) => {
-            let taken = metering::admit_write(store, &planned.context.table, &planned.write)?;
+            let taken =
+                metering::admit_write(store, &planned.context.table, &planned.write).await?;
             Ok(Prepared::Write(planned, taken))
         }
     }

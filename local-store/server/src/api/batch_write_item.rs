@@ -86,7 +86,8 @@ pub(super) async fn batch_write_item(
         return Err(ApiError::validation("Too many items requested for the BatchWriteItem call"));
     }
 
-    let Admission { commands, tables, throttled: mut left } = admit(store, plan(store, writes)?)?;
+    let Admission { commands, tables, throttled: mut left } =
+        admit(store, plan(store, writes)?).await?;
     let mut partitions: Vec<KeyValue> = Vec::with_capacity(commands.len());
     partitions.extend(commands.iter().filter_map(partition_key));
     let mut written_keys = partitions.iter();
@@ -144,7 +145,7 @@ struct Admission<'j> {
 
 /// Removes the commands that exceed the throughput of their table. Rejects the batch if all
 /// commands exceed the throughput.
-fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
+async fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     let mut admission = Admission {
         commands: Vec::with_capacity(plan.commands.len()),
         tables: Vec::with_capacity(plan.tables.len()),
@@ -156,7 +157,7 @@ fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
         let mut admitted = Vec::with_capacity(count);
         for (number, command) in commands.by_ref().take(count) {
             let Command::Write(write) = &command else { continue };
-            match metering::admit_write(store, &table, write) {
+            match metering::admit_write(store, &table, write).await {
                 Ok(taken) => {
                     admitted.push((number, taken));
                     admission.commands.push(command);

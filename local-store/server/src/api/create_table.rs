@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 
 use model::key::KeySchema;
 use model::limits::TABLES_MAX;
-use partition::{Billing, Command, CreateTable, IndexDefinition, Reply, Statistics};
+use partition::{Billing, Command, CreateTable, IndexDefinition, Reply};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::index_parameters::{IndexLists, check_definitions_used};
 use super::key_elements::{self, Element, read_elements};
 use super::parameters::Parameters;
-use super::table_description::{CREATING, Status, WarmThroughput, description_member};
+use super::table_description::{CREATING, Sizes, Status, WarmThroughput, description_member};
 use super::table_options::OptionParameters;
 use super::table_settings::{
     TableSettings, check_supported, stream_label, throughput_missing, throughput_not_allowed,
@@ -78,9 +78,9 @@ pub(super) async fn create_table(
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => {
             let mut out = String::from("{");
-            let empty = Statistics::default();
+            let empty = Sizes::default();
             let status = Status::new(CREATING, WarmThroughput::Requested { table: has_warm });
-            description_member(&mut out, "TableDescription", store, &table, empty, status)?;
+            description_member(&mut out, "TableDescription", store, &table, &empty, status);
             out.push('}');
             Ok(out)
         }

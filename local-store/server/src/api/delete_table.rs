@@ -2,12 +2,12 @@
 //!
 //! The periodic work of the module `ticks` deletes the items later.
 
-use partition::{Command, Reply, SecondaryIndex, read_statistics};
+use partition::{Command, Reply, SecondaryIndex};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
-use super::table_description::{DELETING, Status, WarmThroughput, description_member};
+use super::table_description::{DELETING, Sizes, Status, WarmThroughput, description_member};
 use super::tables;
 use crate::store::Store;
 
@@ -26,13 +26,13 @@ pub(super) async fn delete_table(
             "Attempt to change a resource which is still in use: Cannot delete table while indexes are being created, updated, or deleted.",
         ));
     }
-    let statistics = read_statistics(&*store.view(), &table)?;
+    let sizes = Sizes::read(store, &table).await?;
     let replies = store.submit(vec![Command::DeleteTable { table: table.id }]).await?;
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => {
             let mut out = String::from("{");
             let status = Status::new(DELETING, WarmThroughput::Requested { table: false });
-            description_member(&mut out, "TableDescription", store, &table, statistics, status)?;
+            description_member(&mut out, "TableDescription", store, &table, &sizes, status);
             out.push('}');
             Ok(out)
         }

@@ -194,7 +194,7 @@ pub(crate) async fn submit_write(
     table: &Table,
     write: Write,
 ) -> Result<Written, ApiError> {
-    let admitted = metering::admit_write(store, table, &write)?;
+    let admitted = metering::admit_write(store, table, &write).await?;
     let partition = write.key.partition.clone();
     let replies = store.submit(vec![Command::Write(Box::new(write))]).await?;
     let reply = replies.into_iter().next();

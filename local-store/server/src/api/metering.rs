@@ -89,8 +89,9 @@ pub(crate) fn record_read(
 
 /// Refuses a write if too many changes of the table's global indexes wait for an unavailable arc.
 /// Otherwise, the waiting changes would fill the disk. DynamoDB also throttles such writes.
-fn check_indexes_follow(store: &Store, table: &Table, write: &Write) -> Result<(), ApiError> {
-    if matches!(write.action, WriteAction::Check) || !store.blocks_writes(table, &write.key)? {
+async fn check_indexes_follow(store: &Store, table: &Table, write: &Write) -> Result<(), ApiError> {
+    if matches!(write.action, WriteAction::Check) || !store.blocks_writes(table, &write.key).await?
+    {
         return Ok(());
     }
     let index = table.indexes_of(IndexKind::Global).find(|index| index.is_maintained());
@@ -109,13 +110,13 @@ fn check_indexes_follow(store: &Store, table: &Table, write: &Write) -> Result<(
 ///
 /// # Errors
 /// The global indexes of the table cannot be updated.
-pub(crate) fn write_demands(
+pub(crate) async fn write_demands(
     store: &Store,
     table: &Table,
     write: &Write,
     times: u64,
 ) -> Result<Vec<Demand>, ApiError> {
-    check_indexes_follow(store, table, write)?;
+    check_indexes_follow(store, table, write).await?;
     if !store.traffic().is_enforced() {
         return Ok(Vec::new());
     }
@@ -131,7 +132,7 @@ pub(crate) fn write_demands(
     let token = Some(write.key.token());
     let mut demands = vec![Demand { index: None, access: Access::Write, token, halves }];
     if table.indexes_of(IndexKind::Global).next().is_some() {
-        let old = read_item(&*store.view(), table, &write.key)?;
+        let old = store.read(|view| read_item(view, table, &write.key)).await?;
         for item in old.iter().chain(new) {
             for (index, token) in global_index_tokens(table, item) {
                 // It is unknown whether the write changes the entry, so no capacity is taken for the entry.
@@ -149,12 +150,12 @@ pub(crate) fn write_demands(
 }
 
 /// Admits a write outside a transaction.
-pub(crate) fn admit_write(
+pub(crate) async fn admit_write(
     store: &Store,
     table: &Table,
     write: &Write,
 ) -> Result<Admitted, ApiError> {
-    admit(store, table, write_demands(store, table, write, 1)?)
+    admit(store, table, write_demands(store, table, write, 1).await?)
 }
 
 /// Admits the operations of a transaction as one request, and returns the admitted capacity of each.

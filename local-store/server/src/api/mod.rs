@@ -126,7 +126,13 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
         store.up_to_date().await?
     };
     loop {
-        match call(&store, operation, parameters).await {
+        let answer = call(&store, operation, parameters).await;
+        // The answer of a read that needs data of other processes is discarded. A write reads only with
+        // `Store::read`, which leaves nothing to fetch.
+        if store.is_missing() && operation.is_read(parameters) && store.fetch_missing().await? {
+            continue;
+        }
+        match answer {
             // A follower may not have applied the creation of a resource yet. The failed look-up changed
             // nothing, so the request is retried with the latest state.
             Err(error) if error.is_not_found() && !is_up_to_date && !store.leads() => {
@@ -210,7 +216,7 @@ async fn call(
         Operation::DeleteTable => delete_table::delete_table(store, parameters).await,
         Operation::DescribeLimits => Ok(describe_limits::describe_limits()),
         Operation::DescribeStream => describe_stream::describe_stream(store, parameters),
-        Operation::DescribeTable => describe_table::describe_table(store, parameters),
+        Operation::DescribeTable => describe_table::describe_table(store, parameters).await,
         Operation::DescribeTimeToLive => time_to_live::describe_time_to_live(store, parameters),
         Operation::BatchExecuteStatement => {
             batch_execute_statement::batch_execute_statement(store, parameters).await

@@ -7,17 +7,16 @@ use std::collections::BTreeMap;
 use model::json;
 use model::key::KeyAttributeType;
 use partition::{
-    Billing, IndexKind, IndexProjection, OnDemandLimit, SecondaryIndex, Statistics, Table, Units,
-    read_index_statistics,
+    Billing, IndexKind, IndexNumber, IndexProjection, OnDemandLimit, ReadError, SecondaryIndex,
+    Statistics, Table, Units, View, read_index_statistics, read_statistics,
 };
 
 use super::answer::{
     begin_member, boolean_member, index_key_schema_member, key_schema_member, number_member,
     text_member, time_member,
 };
-use super::error::ApiError;
 use super::tables::table_arn;
-use crate::store::Store;
+use crate::store::{Store, Unavailable};
 
 /// The status after `CreateTable`.
 pub(crate) const CREATING: &str = "CREATING";
@@ -58,15 +57,41 @@ impl<'t> Status<'t> {
     }
 }
 
+/// The sizes of a table and of its indexes.
+#[derive(Default)]
+pub(crate) struct Sizes {
+    table: Statistics,
+    indexes: Vec<(IndexNumber, Statistics)>,
+}
+
+impl Sizes {
+    /// Reads the sizes of a table.
+    pub(crate) async fn read(store: &Store, table: &Table) -> Result<Self, Unavailable> {
+        let read = |view: &dyn View| {
+            let numbers = table.indexes.iter().map(|index| index.number);
+            let indexes =
+                numbers.map(|number| Ok((number, read_index_statistics(view, table, number)?)));
+            let indexes = indexes.collect::<Result<_, ReadError>>()?;
+            Ok(Self { table: read_statistics(view, table)?, indexes })
+        };
+        store.read(read).await
+    }
+
+    fn of_index(&self, number: IndexNumber) -> Statistics {
+        let known = self.indexes.iter().find(|(known, _)| *known == number);
+        known.map(|(_, statistics)| *statistics).unwrap_or_default()
+    }
+}
+
 /// Appends the member `name` with the description of a table.
 pub(crate) fn description_member(
     out: &mut String,
     name: &str,
     store: &Store,
     table: &Table,
-    statistics: Statistics,
+    sizes: &Sizes,
     status: Status<'_>,
-) -> Result<(), ApiError> {
+) {
     begin_member(out, name);
     out.push('{');
     // The description of a table that is being deleted has no keys and attributes, as in DynamoDB.
@@ -81,8 +106,8 @@ pub(crate) fn description_member(
     billing_members(out, store, table);
     option_members(out, table, &status);
     encryption_member(out, table, &status);
-    number_member(out, "TableSizeBytes", statistics.bytes);
-    number_member(out, "ItemCount", statistics.items);
+    number_member(out, "TableSizeBytes", sizes.table.bytes);
+    number_member(out, "ItemCount", sizes.table.items);
     text_member(out, "TableArn", &table_arn(store, &table.name).to_string());
     // Clients expect a UUID.
     text_member(out, "TableId", &format!("00000000-0000-4000-8000-{:012x}", table.id.0));
@@ -91,12 +116,11 @@ pub(crate) fn description_member(
         ("GlobalSecondaryIndexes", IndexKind::Global),
     ];
     for (list, kind) in kinds.into_iter().filter(|_| has_shape) {
-        indexes_member(out, list, store, (table, &status), table.indexes_of(kind))?;
+        indexes_member(out, list, store, (table, &status, sizes), table.indexes_of(kind));
     }
     stream_members(out, store, table);
     boolean_member(out, "DeletionProtectionEnabled", table.deletion_protection);
     out.push('}');
-    Ok(())
 }
 
 /// Appends a member named `list` with the descriptions of indexes; appends nothing if there are
@@ -105,33 +129,32 @@ fn indexes_member<'t>(
     out: &mut String,
     list: &str,
     store: &Store,
-    of: (&Table, &Status<'_>),
+    of: (&Table, &Status<'_>, &Sizes),
     indexes: impl Iterator<Item = &'t SecondaryIndex>,
-) -> Result<(), ApiError> {
+) {
     let mut indexes = indexes.peekable();
     if indexes.peek().is_none() {
-        return Ok(());
+        return;
     }
     begin_member(out, list);
     let mut separator = "[{";
     for index in indexes {
         out.push_str(separator);
         separator = ",{";
-        index_members(out, store, of, index)?;
+        index_members(out, store, of, index);
         out.push('}');
     }
     out.push(']');
-    Ok(())
 }
 
 fn index_members(
     out: &mut String,
     store: &Store,
-    (table, status): (&Table, &Status<'_>),
+    (table, status, sizes): (&Table, &Status<'_>, &Sizes),
     index: &SecondaryIndex,
-) -> Result<(), ApiError> {
+) {
     let definition = &index.definition;
-    let statistics = read_index_statistics(&*store.view(), table, index.number)?;
+    let statistics = sizes.of_index(index.number);
     text_member(out, "IndexName", &definition.name);
     index_key_schema_member(out, &definition.key_schema);
     projection_member(out, &definition.projection);
@@ -156,7 +179,6 @@ fn index_members(
     number_member(out, "ItemCount", statistics.items);
     let arn = format!("{}/index/{}", table_arn(store, &table.name), definition.name);
     text_member(out, "IndexArn", &arn);
-    Ok(())
 }
 
 fn projection_member(out: &mut String, projection: &IndexProjection) {

@@ -189,9 +189,11 @@ pub(crate) async fn admit<'w>(
     writes: impl ExactSizeIterator<Item = (&'w Write, &'w Table)>,
 ) -> Result<Vec<Admitted>, ApiError> {
     let count = writes.len();
-    let writes =
-        writes.map(|(write, table)| (table, metering::write_demands(store, table, write, 2)));
-    match (metering::admit_transaction(store, writes), token) {
+    let mut demands = Vec::with_capacity(count);
+    for (write, table) in writes {
+        demands.push((table, metering::write_demands(store, table, write, 2).await));
+    }
+    match (metering::admit_transaction(store, demands.into_iter()), token) {
         (Err(refused), Some(token)) => match store.remembers(token).await? {
             true => Ok(vec![Admitted::default(); count]),
             false => Err(refused),

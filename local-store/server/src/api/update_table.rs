@@ -6,13 +6,13 @@
 
 use jiff::Timestamp;
 use model::EpochMillis;
-use partition::{Billing, Command, Reply, Table, UpdateTable, read_statistics};
+use partition::{Billing, Command, Reply, Table, UpdateTable};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::index_updates::{IndexChanges, IndexUpdates, will_not_change};
 use super::parameters::Parameters;
-use super::table_description::{Status, UPDATING, WarmThroughput, description_member};
+use super::table_description::{Sizes, Status, UPDATING, WarmThroughput, description_member};
 use super::table_options::OptionParameters;
 use super::table_settings::{TableSettings, check_supported, stream_label, throughput_not_allowed};
 use super::tables;
@@ -55,7 +55,7 @@ pub(super) async fn update_table(
     let replies = store.submit(vec![Command::UpdateTable(Box::new(update))]).await?;
     match replies.into_iter().next() {
         Some(Reply::Table(changed)) => {
-            let statistics = read_statistics(&*store.view(), &changed)?;
+            let sizes = Sizes::read(store, &changed).await?;
             let mut out = String::from("{");
             let changes_encryption = request.options.has_encryption();
             let table_warm = request.options.throughput.has_warm();
@@ -66,7 +66,7 @@ pub(super) async fn update_table(
                     .then_some(table.options.encryption_key.as_deref()),
                 ended_limits: request.options.throughput.ended_limits(),
             };
-            description_member(&mut out, "TableDescription", store, &changed, statistics, status)?;
+            description_member(&mut out, "TableDescription", store, &changed, &sizes, status);
             out.push('}');
             Ok(out)
         }

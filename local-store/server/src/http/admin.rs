@@ -20,7 +20,7 @@ use http::header::ORIGIN;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use model::json::{self, Json};
-use partition::{Command, ReadError, Reply, read_last_sequence};
+use partition::{Command, ReadError, Reply, Shard, View, read_last_sequence};
 
 use super::admin_answer::{Answer, find_table, last_stream, refusal, success};
 use super::{newest_records, partitions, status};
@@ -59,12 +59,12 @@ pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8])
         (&Method::DELETE, "tables") => delete_tables(store).await,
         (&Method::GET, "status") => success(status::describe(store).await),
         (method, path) => match (method, path.split_once('/')) {
-            (&Method::GET, Some(("streams", table))) => show_stream(store, table),
+            (&Method::GET, Some(("streams", table))) => show_stream(store, table).await,
             (&Method::POST, Some(("streams", rest))) => match rest.strip_suffix("/newest") {
                 Some(table) => newest_records::show(store, table, body).await,
                 None => unknown_path(head),
             },
-            (&Method::GET, Some(("partitions", table))) => partitions::show(store, table),
+            (&Method::GET, Some(("partitions", table))) => partitions::show(store, table).await,
             (&Method::POST, Some(("partitions", rest))) => match rest.strip_suffix("/split") {
                 Some(table) => partitions::split(store, table, body).await,
                 None => unknown_path(head),
@@ -192,7 +192,7 @@ async fn delete_tables(store: &Store) -> Answer {
     refusal(StatusCode::CONFLICT, &what, place, instead)
 }
 
-fn show_stream(store: &Store, name: &str) -> Answer {
+async fn show_stream(store: &Store, name: &str) -> Answer {
     let place = format!("GET /_weir/streams/{name}");
     let table = match find_table(store, name, &place) {
         Ok(table) => table,
@@ -202,12 +202,9 @@ fn show_stream(store: &Store, name: &str) -> Answer {
         Ok(stream) => stream,
         Err(answer) => return answer,
     };
-    let view = store.view();
-    let shards: Result<Vec<String>, ReadError> = stream
-        .shards
-        .iter()
-        .map(|shard| {
-            let last = read_last_sequence(&*view, &table, shard)?
+    let read = |view: &dyn View| {
+        let describe = |shard: &Shard| {
+            let last = read_last_sequence(view, &table, shard)?
                 .map_or_else(|| "null".to_owned(), |sequence| format!("\"{sequence}\""));
             Ok(format!(
                 "{{\"id\":\"{}\",\"first\":\"{}\",\"last_sequence\":{last},\"open\":{}}}",
@@ -215,17 +212,13 @@ fn show_stream(store: &Store, name: &str) -> Answer {
                 shard.first,
                 shard.last.is_none()
             ))
-        })
-        .collect();
-    match shards {
+        };
+        stream.shards.iter().map(describe).collect::<Result<Vec<String>, ReadError>>()
+    };
+    match store.read(read).await {
         Ok(shards) => {
             success(format!("{{\"label\":\"{}\",\"shards\":[{}]}}", stream.label, shards.join(",")))
         }
-        Err(error) => refusal(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            &error.to_string(),
-            &place,
-            "the same request after a restart",
-        ),
+        Err(error) => partitions::unreadable(&error, &place),
     }
 }

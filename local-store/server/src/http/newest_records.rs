@@ -17,6 +17,7 @@ use model::{EncodedItem, Item, StreamRecord};
 use partition::{ReadError, Sequence, Shard, Stream, Table, View, read_newest_shard_records};
 
 use super::admin_answer::{Answer, InvalidBody, find_table, last_stream, refusal, success};
+use super::partitions::unreadable;
 use crate::api::streams::stream_arn;
 use crate::store::Store;
 
@@ -61,18 +62,21 @@ pub(super) async fn show(store: &Store, name: &str, body: &[u8]) -> Answer {
         Ok(stream) => stream,
         Err(answer) => return answer,
     };
-    let view = store.view();
     let arn = stream_arn(store, &table, stream).to_string();
-    let read = || {
-        wanted
-            .find(&*view, &table, stream)
-            .and_then(|found| describe(&found, stream, &arn, store.region()))
-    };
-    match store.long_reads().run(read).await {
-        Ok(body) => success(body),
-        Err(error) => {
-            let instead = "the same request after a restart";
-            refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), &place, instead)
+    let store = store.pin();
+    loop {
+        let view = store.view();
+        let read = || {
+            wanted
+                .find(&*view, &table, stream)
+                .and_then(|found| describe(&found, stream, &arn, store.region()))
+        };
+        let body = store.long_reads().run(read).await;
+        match (store.fetch_missing().await, body) {
+            (Ok(true), _) => {}
+            (Ok(false), Ok(body)) => return success(body),
+            (Ok(false), Err(error)) => return unreadable(&error, &place),
+            (Err(error), _) => return unreadable(&error, &place),
         }
     }
 }

@@ -8,13 +8,13 @@
 //!
 //! Tokens are strings of decimal digits, because JSON parsers often cannot read numbers of 64 bits.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use http::StatusCode;
 use model::json::{self, Json};
 use model::{Item, Token};
 use partition::{
-    Command, Partition, PartitionNumber, ReadError, Reply, SplitPoint, Table,
+    Command, Partition, PartitionNumber, Reply, SplitPoint, Statistics, Table, View,
     read_partition_statistics,
 };
 use thiserror::Error;
@@ -40,12 +40,25 @@ enum SplitError {
 }
 
 /// Returns the partitions of a table.
-pub(super) fn show(store: &Store, name: &str) -> Answer {
+pub(super) async fn show(store: &Store, name: &str) -> Answer {
     let place = format!("GET /_weir/partitions/{name}");
-    match find_table(store, name, &place) {
-        Ok(table) => describe(store, &table, &place),
-        Err(answer) => answer,
+    let table = match find_table(store, name, &place) {
+        Ok(table) => table,
+        Err(answer) => return answer,
+    };
+    match read_sizes(store, &table).await {
+        Ok(sizes) => describe(store, &table, &sizes),
+        Err(error) => unreadable(&error, &place),
     }
+}
+
+/// Returns the number and the size of the items of each partition, in the order of the partitions.
+async fn read_sizes(store: &Store, table: &Table) -> Result<Vec<Statistics>, Unavailable> {
+    let read = |view: &dyn View| {
+        let partitions = table.partitions.iter();
+        partitions.map(|one| read_partition_statistics(view, table, one.number)).collect()
+    };
+    store.read(read).await
 }
 
 /// Splits the requested partition, or the largest partition if the request names none.
@@ -59,12 +72,15 @@ pub(super) async fn split(store: &Store, name: &str, body: &[u8]) -> Answer {
         Ok(request) => request,
         Err(error) => return refusal(StatusCode::BAD_REQUEST, &error.to_string(), &place, SPLITS),
     };
-    let partition = match partition.map_or_else(|| largest(store, &table), Ok) {
-        Ok(partition) => partition,
-        Err(error) => return unreadable(&error, &place),
+    let partition = match partition {
+        Some(partition) => partition,
+        None => match read_sizes(store, &table).await {
+            Ok(sizes) => largest(&table, &sizes),
+            Err(error) => return unreadable(&error, &place),
+        },
     };
     match carry_out(store, &table, partition, at).await {
-        Ok(()) => show(store, name),
+        Ok(()) => show(store, name).await,
         Err(error) => {
             let (status, instead) = match &error {
                 SplitError::Refused(_) => (
@@ -145,28 +161,24 @@ fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), In
 
 /// Returns the partition with the largest size in bytes. Among partitions of equal size, returns the
 /// partition with the largest range of tokens.
-fn largest(store: &Store, table: &Table) -> Result<PartitionNumber, ReadError> {
-    let view = store.view();
+fn largest(table: &Table, sizes: &[Statistics]) -> PartitionNumber {
     let mut found = (PartitionNumber(0), (0, 0));
-    for (place, partition) in table.partitions.iter().enumerate() {
-        let bytes = read_partition_statistics(&*view, table, partition.number)?.bytes;
+    for (place, (partition, size)) in table.partitions.iter().zip(sizes).enumerate() {
         let tokens = table.token_range(place).map_or(0, |range| range.last.0 - range.first.0);
-        if place == 0 || (bytes, tokens) > found.1 {
-            found = (partition.number, (bytes, tokens));
+        if place == 0 || (size.bytes, tokens) > found.1 {
+            found = (partition.number, (size.bytes, tokens));
         }
     }
-    Ok(found.0)
+    found.0
 }
 
-fn describe(store: &Store, table: &Table, place: &str) -> Answer {
+fn describe(store: &Store, table: &Table, sizes: &[Statistics]) -> Answer {
     let mut out = String::from("{\"table\":");
     json::write_string(&mut out, &table.name);
     out.push_str(",\"partitions\":[");
-    for (position, partition) in table.partitions.iter().enumerate() {
+    for (position, (partition, size)) in table.partitions.iter().zip(sizes).enumerate() {
         out.push_str(if position == 0 { "{" } else { ",{" });
-        if let Err(error) = write_partition(&mut out, store, table, position, partition) {
-            return unreadable(&error, place);
-        }
+        write_partition(&mut out, store, table, position, (partition, size));
         out.push('}');
     }
     let (reads, writes) = store.traffic().hot_keys(table.id, store.now());
@@ -186,9 +198,8 @@ fn write_partition(
     store: &Store,
     table: &Table,
     position: usize,
-    partition: &Partition,
-) -> Result<(), ReadError> {
-    let known = read_partition_statistics(&*store.view(), table, partition.number)?;
+    (partition, size): (&Partition, &Statistics),
+) {
     let rate = store.traffic().rate(table.id, partition.number, store.now());
     let range = table.token_range(position).unwrap_or(partition::TokenRange::ALL);
     let shard = partition.shard.and_then(|number| table.shards().find(|s| s.number == number));
@@ -201,13 +212,12 @@ fn write_partition(
         partition.number.0,
         range.first.0,
         range.last.0,
-        known.items,
-        known.bytes,
+        size.items,
+        size.bytes,
         rate.read_units_per_second,
         rate.write_units_per_second,
         partition.split.is_some(),
     );
-    Ok(())
 }
 
 fn write_hot_key(out: &mut String, table: &Table, hot: &HotKey) {
@@ -227,7 +237,7 @@ fn write_hot_key(out: &mut String, table: &Table, hot: &HotKey) {
     );
 }
 
-fn unreadable(error: &ReadError, place: &str) -> Answer {
+pub(super) fn unreadable(error: &impl Display, place: &str) -> Answer {
     let instead = "the same request after a restart";
     refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), place, instead)
 }

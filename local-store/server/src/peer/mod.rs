@@ -27,7 +27,7 @@ pub(crate) use self::accept::serve;
 use self::connection::Peer;
 pub use self::secret::ClusterSecret;
 use node::transport::{BoxFuture, CallError, Envelope, Request, Response, Transport};
-use node::{NodeId, slot_of, status::Status};
+use node::{NodeId, node_id, slot_of, status::Status};
 
 /// The time without data after which a connection with an unanswered message counts as broken. It is
 /// longer than the time-out of a write that waits for the leader. Messages whose answers may take
@@ -218,5 +218,9 @@ impl Transport for PeerTransport {
                 other => Err(CallError::Lost(format!("unexpected answer: {other:?}"))),
             }
         })
+    }
+
+    fn nodes(&self) -> Vec<NodeId> {
+        self.0.slots().map(|slot| node_id(slot, 0)).collect()
     }
 }

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use locks::Mutex;
-use partition::TransactionId;
+use partition::{ARCS_MAX, TransactionId};
 
 use super::{Shared, Store, outbox_relay, scrub, ticks};
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
 use node::clock::Clock;
+use node::remote::RemoteGroup;
 use node::{Node, random_seed};
 use storage::disk::SplitMix64;
 
@@ -23,6 +24,8 @@ use super::ring_view::MergedCatalogue;
 pub struct Assembly {
     /// The replicas of one node, in the order of their arcs; never empty.
     pub replicas: Vec<Node>,
+    /// A client of each arc of the ring, in the order of the arcs.
+    pub groups: Vec<RemoteGroup>,
     /// The clock of the node.
     pub clock: Arc<Clock>,
     /// The seed of transaction ids. Different processes must have different seeds.
@@ -63,11 +66,11 @@ impl Store {
     /// [`Store::ticks`].
     #[must_use]
     pub fn assemble(assembly: Assembly) -> Self {
-        let Assembly { replicas, clock, seed } = assembly;
-        let nodes = vec![replicas];
+        let Assembly { replicas, groups, clock, seed } = assembly;
         let shared = Shared {
-            arcs: super::arcs_of(&nodes),
-            nodes: super::node_set::node_set(nodes),
+            arcs: u32::try_from(groups.len()).unwrap_or(ARCS_MAX),
+            remote: groups.into_iter().map(Arc::new).collect(),
+            nodes: super::node_set::node_set(vec![replicas]),
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
@@ -107,7 +110,10 @@ impl Store {
 
     /// Returns the background work of the store as a future, which ends when the store is dropped.
     pub fn ticks(&self) -> impl Future<Output = ()> + use<> {
-        ticks::run(self.downgrade())
+        let (work, tables) = (ticks::run(self.downgrade()), ticks::follow_tables(self.downgrade()));
+        async move {
+            tokio::join!(work, tables);
+        }
     }
 
     /// Returns the number of transactions over several arcs that this process is coordinating.

@@ -10,6 +10,7 @@ mod arrivals;
 mod assembly;
 mod cluster;
 mod directory;
+mod group;
 pub(crate) mod long_reads;
 mod member;
 mod node_set;
@@ -43,6 +44,7 @@ pub use self::assembly::Assembly;
 use self::assembly::Ids;
 use self::directory::Host;
 pub use self::directory::Problem;
+use self::group::Group;
 use self::long_reads::{LongReads, SHORT_READ_KEYS};
 pub use self::member::Member;
 use self::member::Membership;
@@ -54,6 +56,7 @@ use crate::peer::ClockState;
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
 use node::clock::Clock;
+use node::remote::RemoteGroup;
 use node::ring::ArcId;
 use node::status::Status;
 use node::{Node, SubmitError, slot_of};
@@ -157,6 +160,8 @@ impl WeakStore {
 struct Shared {
     nodes: NodeSet,
     arcs: u32,
+    /// A client of each arc, in the order of the arcs; empty in a process that has all nodes.
+    remote: Vec<Arc<RemoteGroup>>,
     catalogue: MergedCatalogue,
     clock: Arc<Clock>,
     traffic: Traffic,
@@ -172,12 +177,6 @@ struct Shared {
     account: String,
     /// The lock on the data directory; `None` for a store without a directory.
     lock: Option<FileDisk>,
-}
-
-/// Returns the number of arcs of the ring. Each node has a replica of every arc.
-fn arcs_of(nodes: &[Vec<Node>]) -> u32 {
-    let arcs = nodes.first().map_or(0, Vec::len);
-    u32::try_from(arcs).unwrap_or(ARCS_MAX)
 }
 
 impl Drop for Shared {
@@ -234,7 +233,7 @@ impl Store {
         let store = Self::open_member_inner(config, member, on_fatal, on_damage)
             .await
             .map_err(|reason| OpenError { directory, reason })?;
-        tokio::spawn(ticks::run(store.downgrade()));
+        tokio::spawn(store.ticks());
         Ok(store)
     }
 
@@ -256,10 +255,10 @@ impl Store {
             restart: Arc::from(on_damage),
         })
         .await?;
-        let nodes = vec![replicas];
         let shared = Shared {
-            arcs: arcs_of(&nodes),
-            nodes: node_set(nodes),
+            arcs: membership.arcs(),
+            remote: membership.remote_groups(&clock),
+            nodes: node_set(vec![replicas]),
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
@@ -299,7 +298,10 @@ impl Store {
         let (nodes, rebuild) =
             cluster::start(&config.directory, replicas, arcs, &clock, host).await?;
         let shared = Shared {
-            arcs: arcs_of(&nodes),
+            arcs: nodes
+                .first()
+                .map_or(0, |replicas| u32::try_from(replicas.len()).unwrap_or(ARCS_MAX)),
+            remote: Vec::new(),
             nodes: node_set(nodes),
             catalogue: MergedCatalogue::default(),
             clock,
@@ -345,7 +347,7 @@ impl Store {
 
     /// Returns whether every arc is led by a node of this process.
     pub(crate) fn leads(&self) -> bool {
-        self.arcs().all(|arc| self.replica(arc).leads())
+        self.arcs().all(|arc| self.replica(arc).is_some_and(|replica| replica.leads()))
     }
 
     /// Returns a handle that uses only the tables of the given account and Region.
@@ -440,7 +442,7 @@ impl Store {
     /// The write failed, and it is unknown whether the time is on disk.
     pub async fn keep_time(&self) -> Result<(), Unavailable> {
         // Every log entry contains the time. This command is one of the periodic work, so it is harmless.
-        self.replica(ArcId::FIRST).submit(vec![Command::ForgetTokens]).await?;
+        self.group(ArcId::FIRST).submit(vec![Command::ForgetTokens]).await?;
         Ok(())
     }
 
@@ -497,7 +499,7 @@ impl Store {
     #[must_use]
     pub fn catalogue(&self) -> Arc<Catalogue> {
         let mut parts: Vec<Arc<Catalogue>> =
-            self.arcs().map(|arc| self.replica(arc).catalogue()).collect();
+            self.arcs().map(|arc| self.group(arc).catalogue()).collect();
         match parts.pop() {
             Some(only) if parts.is_empty() => only,
             last => {
@@ -512,10 +514,9 @@ impl Store {
     #[must_use]
     pub fn view(&self) -> Box<dyn View + Send + Sync> {
         if self.arc_count() == 1 {
-            return self.replica(ArcId::FIRST).view();
+            return self.arc_view(ArcId::FIRST);
         }
-        let replicas = self.arcs().map(|arc| self.replica(arc));
-        Box::new(RingView::new(self.catalogue(), replicas))
+        Box::new(RingView::new(self))
     }
 
     /// Returns a handle whose views contain every write that was acknowledged before the call. Reads with
@@ -533,8 +534,9 @@ impl Store {
         arcs: impl Iterator<Item = ArcId>,
     ) -> Result<Self, Unavailable> {
         let pinned = self.pin();
-        let asked = arcs.map(|arc| pinned.replica(arc)).filter(|replica| !replica.shows_all());
-        let reads = asked.map(|replica| async move { replica.read_index().await });
+        let groups = arcs.map(|arc| pinned.group(arc));
+        let is_behind = |group: &Group| !matches!(group, Group::Here(node) if node.shows_all());
+        let reads = groups.filter(is_behind).map(|group| async move { group.read_index().await });
         futures::future::try_join_all(reads).await?;
         Ok(pinned)
     }
@@ -568,7 +570,7 @@ impl Store {
     /// See [`Unavailable`]. If one of several arcs fails, the other arcs may have executed their commands.
     pub async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Unavailable> {
         if self.arc_count() == 1 {
-            return Ok(self.replica(ArcId::FIRST).submit(commands).await?);
+            return Ok(self.group(ArcId::FIRST).submit(commands).await?);
         }
         // The future is boxed, so that this function's future is small for a store with one arc.
         Box::pin(routes::submit(self, commands)).await
@@ -581,7 +583,7 @@ impl Store {
     /// An arc cannot be read.
     pub async fn indexes_settled(&self) -> Result<(), Unavailable> {
         for arc in self.arcs() {
-            outbox_relay::wait_until_delivered(&self.replica(arc), self.arc_count()).await?;
+            outbox_relay::wait_until_delivered(self, arc).await?;
         }
         Ok(())
     }

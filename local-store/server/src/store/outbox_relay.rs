@@ -10,8 +10,8 @@ use std::time::Duration;
 use model::PrimaryKey;
 use partition::mutation::{self, Mutation};
 use partition::{
-    Command, ReadError, Reply, Table, has_arrived, is_outbox_full, read_delivery_batch,
-    unacknowledged_changes,
+    Command, IndexKind, ReadError, Reply, Table, View, has_arrived, is_outbox_full,
+    read_delivery_batch, unacknowledged_changes,
 };
 use tokio::time::Instant;
 
@@ -45,36 +45,47 @@ impl Store {
     /// Returns whether writes to a table are blocked in an item's arc, because too many changes wait
     /// for other arcs. Writes in progress are not blocked, so the number can exceed the maximum
     /// slightly.
-    pub(crate) fn blocks_writes(&self, table: &Table, key: &PrimaryKey) -> Result<bool, ReadError> {
+    pub(crate) async fn blocks_writes(
+        &self,
+        table: &Table,
+        key: &PrimaryKey,
+    ) -> Result<bool, Unavailable> {
         // Fast path, because this check precedes every write: a store with one arc has no outbox.
         if self.arc_count() == 1 {
             return Ok(false);
         }
-        is_full(self, &self.replica(table.arc_of(key)), table, WAITING_MAX)
+        if table.indexes_of(IndexKind::Global).next().is_none() {
+            return Ok(false);
+        }
+        let is_full = |view: &dyn View| is_outbox_full(view, table, self.arc_count(), WAITING_MAX);
+        self.read_arc(table.arc_of(key), is_full).await
     }
 }
 
-fn is_full(store: &Store, replica: &Node, table: &Table, max: u64) -> Result<bool, ReadError> {
+/// Returns whether background work of the store may add index entries of a table in an arc.
+pub(crate) async fn has_room(
+    store: &Store,
+    arc: ArcId,
+    table: &Table,
+) -> Result<bool, Unavailable> {
     let arcs = store.arc_count();
-    Ok(arcs > 1 && is_outbox_full(&*replica.view(), table, arcs, max)?)
-}
-
-/// Returns whether background work of the store may add index entries of a table.
-pub(crate) fn has_room(store: &Store, replica: &Node, table: &Table) -> Result<bool, Unavailable> {
-    let full = is_full(store, replica, table, WAITING_OF_OWN_MAX);
-    full.map(|full| !full).map_err(|error| Unavailable::NotDone(error.to_string()))
+    if arcs == 1 {
+        return Ok(true);
+    }
+    let is_full = |view: &dyn View| is_outbox_full(view, table, arcs, WAITING_OF_OWN_MAX);
+    store.read_arc(arc, is_full).await.map(|full| !full)
 }
 
 /// Waits at most `patience` until background work may add index entries. Returns false after a time-out.
 pub(crate) async fn wait_for_room(
     store: &Store,
-    replica: &Node,
+    arc: ArcId,
     table: &Table,
     patience: Duration,
 ) -> Result<bool, Unavailable> {
     let until = Instant::now() + patience;
     loop {
-        if has_room(store, replica, table)? {
+        if has_room(store, arc, table).await? {
             return Ok(true);
         }
         if Instant::now() >= until {
@@ -141,7 +152,7 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     if mutation::is_active(Mutation::TrimUnreceived) {
         replica.submit(vec![Command::TrimOutbox { to, upto: last }]).await?;
     }
-    let replies = store.replica(to).submit(vec![Command::Receive(Box::new(batch))]).await?;
+    let replies = store.group(to).submit(vec![Command::Receive(Box::new(batch))]).await?;
     let Some(Reply::Received { upto }) = replies.first() else {
         return Err(Unavailable::Unknown("unexpected reply to a delivery".to_owned()));
     };
@@ -160,11 +171,11 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
 }
 
 /// Waits until all changes that are in an arc's outbox at the time of the call have been delivered.
-pub(super) async fn wait_until_delivered(replica: &Node, arcs: u32) -> Result<(), Unavailable> {
-    let failed = |error: ReadError| Unavailable::NotDone(error.to_string());
-    let numbers = unacknowledged_changes(&*replica.view(), arcs).map_err(failed)?;
-    while !has_arrived(&*replica.view(), &numbers).map_err(failed)? {
-        if replica.damage().is_stopped() {
+pub(super) async fn wait_until_delivered(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
+    let arcs = store.arc_count();
+    let numbers = store.read_arc(arc, |view| unacknowledged_changes(view, arcs)).await?;
+    while !store.read_arc(arc, |view| has_arrived(view, &numbers)).await? {
+        if store.replica(arc).is_some_and(|replica| replica.damage().is_stopped()) {
             return Err(Unavailable::NotDone("the node has stopped".to_owned()));
         }
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -10,7 +10,8 @@ use partition::{
     ArcRange, Catalogue, Location, ReadError, Value, View, Visit, cut, locate, sum_values,
 };
 
-use node::Node;
+use super::Store;
+use node::remote::RemoteView;
 use node::ring::ArcId;
 
 /// The view of one arc.
@@ -19,31 +20,80 @@ type ArcState = Box<dyn View + Send + Sync>;
 /// A view of all arcs of a ring.
 pub struct RingView {
     catalogue: Arc<Catalogue>,
-    /// The replica and the view of each arc, in the order of the arcs.
-    arcs: Vec<(Option<Node>, OnceLock<ArcState>)>,
+    /// The store whose replicas the views are of; `None` if all views were given.
+    store: Option<Store>,
+    /// The view of each arc, in the order of the arcs.
+    arcs: Vec<OnceLock<ArcState>>,
 }
 
 impl RingView {
-    /// Creates a view over `replicas`, one for each arc.
-    pub(super) fn new(catalogue: Arc<Catalogue>, replicas: impl Iterator<Item = Node>) -> Self {
-        Self { catalogue, arcs: replicas.map(|node| (Some(node), OnceLock::new())).collect() }
+    /// Creates a view over the arcs of a store.
+    pub(super) fn new(store: &Store) -> Self {
+        let arcs = store.arcs().map(|_| OnceLock::new()).collect();
+        Self { catalogue: store.catalogue(), store: Some(store.clone()), arcs }
     }
 
     /// Creates a view over existing states, one for each arc in their order.
     #[must_use]
     pub fn of_states(catalogue: Arc<Catalogue>, states: Vec<Box<dyn View + Send + Sync>>) -> Self {
-        Self { catalogue, arcs: states.into_iter().map(|state| (None, state.into())).collect() }
+        Self { catalogue, store: None, arcs: states.into_iter().map(OnceLock::from).collect() }
+    }
+
+    fn is_missing(&self) -> bool {
+        self.store.as_ref().is_some_and(Store::is_missing)
     }
 
     fn arc(&self, arc: ArcId) -> Result<&ArcState, ReadError> {
         let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
         let missing = || ReadError(format!("there is no {arc}"));
-        let (node, state) = self.arcs.get(place).ok_or_else(missing)?;
-        match (state.get(), node) {
+        let state = self.arcs.get(place).ok_or_else(missing)?;
+        match (state.get(), &self.store) {
             (Some(state), _) => Ok(state),
-            (None, Some(node)) => Ok(state.get_or_init(|| node.view())),
+            (None, Some(store)) => Ok(state.get_or_init(|| store.arc_view(arc))),
             (None, None) => Err(missing()),
         }
+    }
+}
+
+/// The view of a handle on an arc that only other processes have.
+pub(super) struct SharedView(pub(super) Arc<RemoteView>);
+
+impl View for SharedView {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
+        self.0.get(key)
+    }
+
+    fn fetch(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
+        self.0.fetch(keys);
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), ReadError> {
+        self.0.scan(from, to, reverse, visit)
+    }
+}
+
+/// The view of an arc that cannot be read without messages, by a handle that cannot send them.
+pub(super) struct NoView(pub(super) ArcId);
+
+impl NoView {
+    fn error<T>(&self) -> Result<T, ReadError> {
+        Err(ReadError(format!("{} is on other nodes", self.0)))
+    }
+}
+
+impl View for NoView {
+    fn get(&self, _: &[u8]) -> Result<Option<Value>, ReadError> {
+        self.error()
+    }
+
+    fn scan(&self, _: &[u8], _: &[u8], _: bool, _: &mut Visit<'_>) -> Result<(), ReadError> {
+        self.error()
     }
 }
 
@@ -79,7 +129,8 @@ impl View for RingView {
                 stopped = flow.is_break();
                 flow
             })?;
-            if stopped {
+            // If a part of this arc must be fetched first, the pairs of the next arc would not follow.
+            if stopped || self.is_missing() {
                 break;
             }
         }

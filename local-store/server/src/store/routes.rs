@@ -90,7 +90,7 @@ pub(super) async fn for_items(
 async fn send(store: &Store, waiting: CommandsByArc) -> Result<Vec<(usize, Reply)>, Unavailable> {
     let sends = waiting.into_iter().map(|(arc, commands)| async move {
         let (places, commands): (Vec<usize>, Vec<Command>) = commands.into_iter().unzip();
-        let replies = store.replica(arc).submit(commands).await?;
+        let replies = store.group(arc).submit(commands).await?;
         Ok::<_, Unavailable>(places.into_iter().zip(replies))
     });
     Ok(try_join_all(sends).await?.into_iter().flatten().collect())
@@ -98,7 +98,7 @@ async fn send(store: &Store, waiting: CommandsByArc) -> Result<Vec<(usize, Reply
 
 /// Executes a command in every arc.
 async fn ask_everyone(store: &Store, command: &Command) -> Result<Reply, Unavailable> {
-    let ask = |arc| async move { store.replica(arc).submit(vec![command.clone()]).await };
+    let ask = |arc| async move { store.group(arc).submit(vec![command.clone()]).await };
     let asks = store.arcs().map(ask);
     let replies: Vec<Reply> = try_join_all(asks).await?.into_iter().flatten().collect();
     let more = replies.contains(&Reply::Done { more: true });
@@ -112,7 +112,7 @@ async fn ask_everyone(store: &Store, command: &Command) -> Result<Reply, Unavail
 
 /// Changes the definition of a table in the first arc, and then in all other arcs.
 async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
-    let replies = store.replica(ArcId::FIRST).submit(vec![command]).await?;
+    let replies = store.group(ArcId::FIRST).submit(vec![command]).await?;
     let reply = replies.into_iter().next();
     let Some(Reply::Table(table)) = reply else {
         let unanswered = || Unavailable::Unknown("a command had no reply".to_owned());
@@ -129,11 +129,11 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
 
 /// Updates the tables of every arc to the definitions of the first arc that this node has applied.
 pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
-    let known = store.replica(ArcId::FIRST).catalogue();
+    let known = store.group(ArcId::FIRST).catalogue();
     let mut commands: BTreeMap<ArcId, Vec<Command>> = BTreeMap::new();
     let mut partial_tables: Vec<(ArcId, TableId)> = Vec::new();
     for arc in store.arcs().filter(|arc| *arc != ArcId::FIRST) {
-        let there = store.replica(arc).catalogue();
+        let there = store.group(arc).catalogue();
         for table in known.tables().filter(|table| table.placement.version > 0) {
             if there.get(table.id).is_none_or(|own| can_follow(own, table)) {
                 let placement = table.placement.clone();
@@ -149,7 +149,7 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
         // Every table of another arc was first created in the first arc. If the first arc does not have
         // the table, it was deleted. This check needs an up-to-date replica, because a replica that
         // lags behind may lack a new table.
-        let first = store.replica(ArcId::FIRST);
+        let first = store.group(ArcId::FIRST);
         first.read_index().await?;
         let known = first.catalogue();
         for (arc, table) in partial_tables {
@@ -160,7 +160,7 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
     }
     let sends = commands.into_iter().map(|(arc, commands)| async move {
         for some in commands.chunks(TABLES_PER_ENTRY) {
-            store.replica(arc).submit(some.to_vec()).await?;
+            store.group(arc).submit(some.to_vec()).await?;
         }
         Ok::<_, Unavailable>(())
     });

@@ -9,16 +9,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures::future::join_all;
 use partition::{
-    ArcPosition, Command, ReadError, Reply, TableId, View, adds_entries, find_deleted_table,
+    ArcPosition, Command, Reply, TableId, View, adds_entries, find_deleted_table,
     find_due_rotations, find_due_splits, find_due_trims, find_expired, find_index_work,
     find_split_work, find_time_to_live_work, has_expired_tokens, has_old_transactions,
 };
 
+use crate::store::group::Group;
 use crate::store::outbox_relay;
 use crate::store::transaction_recovery::TransactionRecovery;
 use crate::store::{Store, Unavailable, WeakStore, routes};
-use node::Node;
 use node::ring::ArcId;
 
 /// The interval between two ticks. A delay of a fraction of a second is acceptable, because TTL may
@@ -52,7 +53,8 @@ pub(crate) async fn run(store: WeakStore) {
             tracing::debug!(%error, "cannot split hot partitions; the next tick retries");
         }
         // Only the leader of an arc does the arc's work, because its state is the most recent.
-        for arc in store.arcs().filter(|arc| store.replica(*arc).leads()) {
+        let leads = |arc: &ArcId| store.replica(*arc).is_some_and(|replica| replica.leads());
+        for arc in store.arcs().filter(leads) {
             // If the work fails, the next tick retries it.
             if let Err(error) = tick_arc(&store, arc).await {
                 tracing::debug!(%error, "the periodic work failed; the next tick retries it");
@@ -62,6 +64,28 @@ pub(crate) async fn run(store: WeakStore) {
             }
         }
     }
+}
+
+/// Keeps the tables of the arcs that only other processes have up to date, until the last other handle on
+/// the store is dropped.
+pub(crate) async fn follow_tables(store: WeakStore) {
+    let Some(arcs) = store.upgrade().map(|store| store.arcs()) else { return };
+    let store = &store;
+    // Each arc is followed on its own, because an unavailable arc answers only after a time-out.
+    let follow = |arc| async move {
+        let mut interval = tokio::time::interval(TICK);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            let Some(store) = store.upgrade() else { return };
+            if let Group::Elsewhere(group) = store.group(arc)
+                && let Err(error) = group.refresh(false).await
+            {
+                tracing::debug!(%error, "cannot read the tables of {arc} yet");
+            }
+        }
+    };
+    join_all(arcs.map(follow)).await;
 }
 
 /// Does all work that is due now in every arc.
@@ -92,32 +116,32 @@ async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
 
 /// Does all work that is due now for the items of an arc.
 async fn tick_items(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
-    let replica = &store.replica(arc);
-    sweep_arc(store, replica, ENTRIES_PER_TICK, Duration::ZERO).await?;
-    let (now, catalogue) = (store.now(), replica.catalogue());
+    let group = &store.group(arc);
+    sweep_arc(store, arc, ENTRIES_PER_TICK, Duration::ZERO).await?;
+    let (now, catalogue) = (store.now(), group.catalogue());
     let tables = || catalogue.tables().map(AsRef::as_ref);
     for table in find_time_to_live_work(tables()) {
-        repeat(replica, || Command::StepTimeToLive { table }).await?;
+        repeat(group, || Command::StepTimeToLive { table }).await?;
     }
     for table in find_index_work(tables()) {
-        step_indexes(store, replica, table).await?;
+        step_indexes(store, arc, table).await?;
     }
     split(store, arc).await?;
     for table in find_due_rotations(tables(), now) {
-        replica.submit(vec![Command::RotateShards { table }]).await?;
+        group.submit(vec![Command::RotateShards { table }]).await?;
     }
-    for table in find(replica, |view| find_due_trims(view, tables(), now))? {
-        repeat(replica, || Command::TrimStreams { table }).await?;
+    for table in store.read_arc(arc, |view| find_due_trims(view, tables(), now)).await? {
+        repeat(group, || Command::TrimStreams { table }).await?;
     }
-    if find(replica, |view| has_expired_tokens(view, now))? {
-        repeat(replica, || Command::ForgetTokens).await?;
+    if store.read_arc(arc, |view| has_expired_tokens(view, now)).await? {
+        repeat(group, || Command::ForgetTokens).await?;
     }
-    if find(replica, |view| has_old_transactions(view, now))? {
-        repeat(replica, || Command::ForgetTransactions).await?;
+    if store.read_arc(arc, |view| has_old_transactions(view, now)).await? {
+        repeat(group, || Command::ForgetTransactions).await?;
     }
-    let deleted: Option<TableId> = find(replica, find_deleted_table)?;
+    let deleted: Option<TableId> = store.read_arc(arc, find_deleted_table).await?;
     if let Some(table) = deleted {
-        repeat(replica, || Command::PurgeTable { table }).await?;
+        repeat(group, || Command::PurgeTable { table }).await?;
     }
     Ok(())
 }
@@ -134,19 +158,20 @@ async fn split_hot(store: &Store) -> Result<(), Unavailable> {
 
 /// Begins the splits that are due in an arc, and continues the splits that have begun.
 async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
-    let replica = &store.replica(arc);
+    let group = &store.group(arc);
     let position = ArcPosition { arc, arcs: store.arc_count() };
-    let catalogue = replica.catalogue();
+    let catalogue = group.catalogue();
     let tables = || catalogue.tables().map(AsRef::as_ref);
     let bytes_max = store.traffic().limits().bytes;
-    let due = find(replica, |view| find_due_splits(view, position, tables(), bytes_max))?;
+    let find_due = |view: &dyn View| find_due_splits(view, position, tables(), bytes_max);
+    let due = store.read_arc(arc, find_due).await?;
     for (table, partition, at) in due {
         // A split may be refused, for example because it has already begun. If it is still necessary, a later
         // tick finds it again.
-        replica.submit(vec![Command::SplitPartition { table, partition, at }]).await?;
+        group.submit(vec![Command::SplitPartition { table, partition, at }]).await?;
     }
-    for table in find_split_work(replica.catalogue().tables().map(AsRef::as_ref)) {
-        repeat(replica, || Command::StepSplits { table }).await?;
+    for table in find_split_work(group.catalogue().tables().map(AsRef::as_ref)) {
+        repeat(group, || Command::StepSplits { table }).await?;
     }
     Ok(())
 }
@@ -159,7 +184,7 @@ pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<SweepResu
         // After a time-out, the sweep does not wait a second time.
         let patience =
             if swept.blocked.is_empty() { outbox_relay::PATIENCE } else { Duration::ZERO };
-        let some = sweep_arc(store, &store.replica(arc), entries_max, patience).await?;
+        let some = sweep_arc(store, arc, entries_max, patience).await?;
         swept.expired += some.expired;
         swept.blocked.extend(some.blocked);
     }
@@ -178,26 +203,27 @@ pub struct SweepResult {
 
 async fn sweep_arc(
     store: &Store,
-    replica: &Node,
+    arc: ArcId,
     entries_max: usize,
     mut patience: Duration,
 ) -> Result<SweepResult, Unavailable> {
     let mut swept = SweepResult::default();
-    for table in replica.catalogue().tables() {
+    let group = store.group(arc);
+    for table in group.catalogue().tables() {
         let mut behind: Option<Vec<u8>> = None;
         for _ in 0..entries_max {
             let now = store.now();
             let place = behind.as_deref();
-            let found =
-                find(replica, |view| find_expired(view, table, now, EXPIRED_PER_ENTRY, place))?;
+            let find = |view: &dyn View| find_expired(view, table, now, EXPIRED_PER_ENTRY, place);
+            let found = store.read_arc(arc, find).await?;
             if !found.commands.is_empty() {
-                if !outbox_relay::wait_for_room(store, replica, table, patience).await? {
+                if !outbox_relay::wait_for_room(store, arc, table, patience).await? {
                     swept.blocked.insert(table.name.as_str().to_owned());
                     patience = Duration::ZERO;
                     break;
                 }
                 swept.expired += u64::try_from(found.commands.len()).unwrap_or(u64::MAX);
-                replica.submit(found.commands).await?;
+                group.submit(found.commands).await?;
             }
             match found.next_position {
                 Some(place) => behind = Some(place),
@@ -210,16 +236,17 @@ async fn sweep_arc(
 
 /// Builds and removes indexes. While too many index entries wait for delivery, adds no entries, so that
 /// clients can continue to write.
-async fn step_indexes(store: &Store, replica: &Node, table: TableId) -> Result<(), Unavailable> {
+async fn step_indexes(store: &Store, arc: ArcId, table: TableId) -> Result<(), Unavailable> {
+    let group = store.group(arc);
     for _ in 0..ENTRIES_PER_TICK {
-        let known = replica.catalogue();
+        let known = group.catalogue();
         if let Some(table) = known.get(table)
             && adds_entries(table)
-            && !outbox_relay::has_room(store, replica, table)?
+            && !outbox_relay::has_room(store, arc, table).await?
         {
             break;
         }
-        let replies = replica.submit(vec![Command::StepIndexes { table }]).await?;
+        let replies = group.submit(vec![Command::StepIndexes { table }]).await?;
         if replies.first() != Some(&Reply::Done { more: true }) {
             break;
         }
@@ -227,19 +254,12 @@ async fn step_indexes(store: &Store, replica: &Node, table: TableId) -> Result<(
     Ok(())
 }
 
-async fn repeat(replica: &Node, command: impl Fn() -> Command) -> Result<(), Unavailable> {
+async fn repeat(group: &Group, command: impl Fn() -> Command) -> Result<(), Unavailable> {
     for _ in 0..ENTRIES_PER_TICK {
-        let replies = replica.submit(vec![command()]).await?;
+        let replies = group.submit(vec![command()]).await?;
         if replies.first() != Some(&Reply::Done { more: true }) {
             break;
         }
     }
     Ok(())
-}
-
-fn find<T>(
-    replica: &Node,
-    read: impl FnOnce(&dyn View) -> Result<T, ReadError>,
-) -> Result<T, Unavailable> {
-    read(&*replica.view()).map_err(|error| Unavailable::NotDone(error.to_string()))
 }

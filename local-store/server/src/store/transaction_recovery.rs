@@ -40,7 +40,7 @@ impl TransactionRecovery {
             return Ok(());
         }
         let read = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
-        let view = store.replica(arc).view();
+        let Some(view) = store.replica(arc).map(|replica| replica.view()) else { return Ok(()) };
         let prepared = read_prepared_heads(&*view).map_err(read)?;
         let unsettled = read_incomplete(&*view).map_err(read)?;
         drop(view);
@@ -87,13 +87,13 @@ pub(crate) async fn finish_prepared(
         participants: Vec::new(),
     };
     let replies =
-        store.replica(prepared.deciding_arc).submit(vec![Command::Decide(Box::new(ask))]).await?;
+        store.group(prepared.deciding_arc).submit(vec![Command::Decide(Box::new(ask))]).await?;
     let Some(Reply::Decided { commit }) = replies.first() else {
         return Err(Unavailable::Unknown("unexpected reply to a decision".to_owned()));
     };
     tracing::info!(commit, "recovered an unfinished transaction");
     let finish = Finish { id, began, commit: *commit, operations: prepared.operations };
-    store.replica(arc).submit(vec![Command::Finish(finish)]).await?;
+    store.group(arc).submit(vec![Command::Finish(finish)]).await?;
     Ok(())
 }
 
@@ -104,10 +104,8 @@ pub(crate) async fn finish_attempts(
     arc: ArcId,
     token: &str,
 ) -> Result<(), Unavailable> {
-    let replica = store.replica(arc);
-    replica.read_index().await?;
-    let read = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
-    let prepared = read_prepared_heads(&*replica.view()).map_err(read)?;
+    let store = &store.up_to_date_in([arc].into_iter()).await?;
+    let prepared = store.read_arc(arc, read_prepared_heads).await?;
     let attempts = prepared.iter().filter(|(id, _)| id.is_attempt_at(token));
     let finishes = attempts.map(|(id, prepared)| finish_prepared(store, arc, *id, prepared));
     try_join_all(finishes).await.map(|_| ())
@@ -124,9 +122,9 @@ pub(crate) async fn carry_out(
     let &Decision { began, commit, .. } = decision;
     let finishes = decision.participants.iter().map(|(arc, operations)| {
         let finish = Finish { id, began, commit, operations: *operations };
-        async move { store.replica(*arc).submit(vec![Command::Finish(finish)]).await }
+        async move { store.group(*arc).submit(vec![Command::Finish(finish)]).await }
     });
     try_join_all(finishes).await?;
-    store.replica(home).submit(vec![Command::CompleteTransaction { id, began }]).await?;
+    store.group(home).submit(vec![Command::CompleteTransaction { id, began }]).await?;
     Ok(())
 }

@@ -12,9 +12,9 @@ use futures::future::{join_all, try_join_all};
 use model::{EpochMillis, Item, PrimaryKey};
 use partition::mutation::{self, Mutation};
 use partition::{
-    CancellationReason, Command, Decide, Decision, Finish, Prepare, Reply, Table, Transaction,
-    TransactionId, Write, WriteAction, Written, arc_of_token, find_result, fingerprint,
-    is_remembered, read_item, read_prepared, read_transaction_steps,
+    CancellationReason, Command, Decide, Decision, Finish, Prepare, ReadError, Reply, Table,
+    Transaction, TransactionId, View, Write, WriteAction, Written, arc_of_token, find_result,
+    fingerprint, is_remembered, read_item, read_prepared, read_transaction_steps,
 };
 use tokio::task::JoinError;
 
@@ -48,7 +48,7 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
     let home = token.map_or(first, |token| arc_of_token(token, store.arc_count()));
     if parts.keys().all(|arc| *arc == home) {
         let command = Command::Transaction(Box::new(transaction));
-        let replies = store.replica(home).submit(vec![command]).await?;
+        let replies = store.group(home).submit(vec![command]).await?;
         return replies.into_iter().next().ok_or_else(unanswered);
     }
     let coordinator = Coordinator { store: store.clone(), transaction, parts, home };
@@ -65,8 +65,8 @@ impl Store {
         let unknown = |error: String| Unavailable::Unknown(error);
         let known = self.up_to_date_in([home].into_iter()).await;
         let known = known.map_err(|error| unknown(error.to_string()))?;
-        is_remembered(&*known.replica(home).view(), self.now(), token)
-            .map_err(|error| unknown(error.to_string()))
+        let read = |view: &dyn View| is_remembered(view, self.now(), token);
+        known.read_arc(home, read).await.map_err(|error| unknown(error.to_string()))
     }
 }
 
@@ -158,11 +158,9 @@ impl Coordinator {
         if self.transaction.token.is_none() {
             return Ok(None);
         }
-        let home = self.store.replica(self.home);
-        home.read_index().await?;
-        let known = find_result(&*home.view(), self.store.now(), &self.transaction)
-            .map_err(|error| Unavailable::NotDone(error.to_string()))?;
-        match known {
+        let store = self.store.up_to_date_in([self.home].into_iter()).await?;
+        let read = |view: &dyn View| find_result(view, store.now(), &self.transaction);
+        match store.read_arc(self.home, read).await? {
             Some(reply) => self.answer_again(reply).await.map(Some),
             None => Ok(None),
         }
@@ -251,7 +249,7 @@ impl Coordinator {
         let participants = participants(&self.parts);
         let decision = Decision { began, commit: true, participants: participants.clone() };
         let decide = Decide { id, began, commit: true, token, sizes, participants };
-        let home = self.store.replica(self.home);
+        let home = self.store.group(self.home);
         let decided = home.submit(vec![Command::Decide(Box::new(decide))]);
         let reply = match decided.await {
             Ok(replies) => replies.into_iter().next().ok_or_else(unanswered)?,
@@ -313,8 +311,8 @@ async fn prepare(
         let operations = places.iter().filter_map(|place| operation(*place)).collect();
         let prepare = Prepare { id, deciding_arc, began, operations, return_items };
         async move {
-            let replica = store.replica(*arc);
-            let sent = replica.submit(vec![Command::Prepare(Box::new(prepare))]);
+            let group = store.group(*arc);
+            let sent = group.submit(vec![Command::Prepare(Box::new(prepare))]);
             let vote = match sent.await {
                 Ok(replies) => replies.into_iter().next().ok_or_else(unanswered),
                 Err(error) => Err(error.into()),
@@ -335,7 +333,7 @@ async fn finish(
 ) -> Result<Vec<Reply>, Unavailable> {
     let finishes = participants(parts).into_iter().map(|(arc, operations)| {
         let finish = Finish { id, began, commit, operations };
-        async move { store.replica(arc).submit(vec![Command::Finish(finish)]).await }
+        async move { store.group(arc).submit(vec![Command::Finish(finish)]).await }
     });
     let answers = join_all(finishes).await.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(answers.into_iter().flatten().collect())
@@ -407,27 +405,39 @@ pub(super) async fn look(
     parts: &Parts,
     wanted: &[WantedItem<'_>],
 ) -> Result<Option<ItemReads>, Unavailable> {
-    let failed = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
     let mut found = ItemReads { items: vec![None; wanted.len()], steps: Vec::new() };
     let strong = store.up_to_date_in(parts.keys().copied()).await?;
     for (arc, places) in parts {
-        let view = strong.replica(*arc).view();
-        found.steps.push(read_transaction_steps(&*view).map_err(failed)?);
-        let prepared = read_prepared(&*view).map_err(failed)?;
-        let mut locked = prepared.iter().flat_map(|(_, prepared)| &prepared.items);
         let own: Vec<_> = places.iter().filter_map(|place| wanted.get(*place)).collect();
-        if locked.any(|locked| {
-            own.iter().any(|(table, key)| table.id == locked.table && **key == locked.key)
-        }) {
+        let Some((steps, items)) = strong.read_arc(*arc, |view| look_in(view, &own)).await? else {
             return Ok(None);
-        }
-        for (place, (table, key)) in places.iter().zip(own) {
+        };
+        found.steps.push(steps);
+        for (place, item) in places.iter().zip(items) {
             if let Some(slot) = found.items.get_mut(*place) {
-                *slot = read_item(&*view, table, key).map_err(failed)?;
+                *slot = item;
             }
         }
     }
     Ok(Some(found))
+}
+
+/// Reads items from a snapshot of one arc. Returns the arc's number of executed steps, and the items; `None`
+/// if an item is locked.
+fn look_in(
+    view: &dyn View,
+    wanted: &[&WantedItem<'_>],
+) -> Result<Option<(u64, Vec<Option<Item>>)>, ReadError> {
+    let steps = read_transaction_steps(view)?;
+    let prepared = read_prepared(view)?;
+    let mut locked = prepared.iter().flat_map(|(_, prepared)| &prepared.items);
+    if locked.any(|locked| {
+        wanted.iter().any(|(table, key)| table.id == locked.table && **key == locked.key)
+    }) {
+        return Ok(None);
+    }
+    let items = wanted.iter().map(|(table, key)| read_item(view, table, key));
+    Ok(Some((steps, items.collect::<Result<_, _>>()?)))
 }
 
 /// Locks all items, reads them, and releases the locks.

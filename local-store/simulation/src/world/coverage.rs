@@ -48,8 +48,11 @@ pub const SEVERAL_NODES: [&str; 11] = [
 ];
 
 /// The additional classes that must occur in every batch of runs with several arcs.
-pub const SEVERAL_ARCS: [&str; 6] = [
+pub const SEVERAL_ARCS: [&str; 9] = [
     "several arcs",
+    "nodes without some arc",
+    "write to another node's arc",
+    "read of another node's arc",
     "coordinator lost",
     "left over undecided",
     "left over decided",

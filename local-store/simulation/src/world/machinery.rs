@@ -1,6 +1,7 @@
 //! The machine of a node: its disk, its state and its clock. The machine outlives the node's
 //! processes.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -29,16 +30,17 @@ pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 #[derive(Debug)]
 struct Medium {
     disk: SimulatedDisk,
-    /// The state of each arc.
-    states: Vec<State>,
+    /// The state of each arc that the node has.
+    states: BTreeMap<ArcId, State>,
     /// Whether a state was ever damaged.
     was_damaged: bool,
 }
 
 impl Medium {
-    fn new(arcs: u32, memtable_bytes: Option<u64>) -> Self {
+    fn new(arcs: &[ArcId], memtable_bytes: Option<u64>) -> Self {
         let disk = SimulatedDisk::default();
-        let states = (0..arcs).map(|arc| State::new(&disk, ArcId(arc), memtable_bytes)).collect();
+        let state = |arc: &ArcId| (*arc, State::new(&disk, *arc, memtable_bytes));
+        let states = arcs.iter().map(state).collect();
         Self { disk, states, was_damaged: false }
     }
 }
@@ -48,8 +50,10 @@ impl Medium {
 pub struct Machinery {
     /// The node's number, from 1.
     pub node: usize,
-    /// The number of arcs. The node has a replica of each arc.
+    /// The number of arcs of the ring.
     pub arcs: u32,
+    /// The arcs of which the node has a replica.
+    held: Vec<ArcId>,
     memtable_bytes: Option<u64>,
     medium: Mutex<Medium>,
     /// The node's clock.
@@ -66,11 +70,13 @@ impl Machinery {
     /// Creates an empty machine for a node of the plan.
     #[must_use]
     pub fn new(environment: &Arc<Environment>, node: usize, plan: &Plan) -> Arc<Self> {
+        let held: Vec<ArcId> = plan.arcs_of(node).collect();
         Arc::new(Self {
             node,
             arcs: plan.arcs,
             memtable_bytes: plan.memtable_bytes,
-            medium: Mutex::new(Medium::new(plan.arcs, plan.memtable_bytes)),
+            medium: Mutex::new(Medium::new(&held, plan.memtable_bytes)),
+            held,
             clock: NodeClock::new(environment),
             log_options: log::Options {
                 segment_bytes: SEGMENT_BYTES,
@@ -94,16 +100,16 @@ impl Machinery {
         self.medium().disk.clone()
     }
 
-    /// Returns the state of an arc, or `None` if there is no such arc. When the node's process ends,
+    /// Returns the state of an arc, or `None` if the node has no replica of it. When the node's process ends,
     /// the state loses batches that were not persisted.
     #[must_use]
     pub fn state(&self, arc: ArcId) -> Option<State> {
-        self.medium().states.get(usize::try_from(arc.0).ok()?).cloned()
+        self.medium().states.get(&arc).cloned()
     }
 
-    /// Returns the arcs. The node has a replica of each arc.
-    pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
-        (0..self.arcs).map(ArcId)
+    /// Returns the arcs of which the node has a replica.
+    pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<'_> {
+        self.held.iter().copied()
     }
 
     /// Returns whether the states are those of the production engine.
@@ -114,7 +120,7 @@ impl Machinery {
 
     /// Replaces the media with empty media. The node must not be running.
     pub fn replace_medium(&self) {
-        *self.medium() = Medium::new(self.arcs, self.memtable_bytes);
+        *self.medium() = Medium::new(&self.held, self.memtable_bytes);
     }
 
     /// Damages some bytes of a log segment. Returns false if there is no segment to damage. Never
@@ -148,12 +154,13 @@ impl Machinery {
     /// Damages a block of an arc's state. Returns false if the state has no block.
     pub fn damage_state(&self, place: usize) -> bool {
         let mut medium = self.medium();
+        let medium = &mut *medium;
         let arc = place % medium.states.len().max(1);
-        let Some(state) = medium.states.get_mut(arc) else { return false };
+        let Some((arc, state)) = medium.states.iter_mut().nth(arc) else { return false };
         let is_rotten = self.dice.roll(|random| state.damage(random));
         medium.was_damaged |= is_rotten;
         if is_rotten {
-            self.environment.note(&format!("node {}: damaged a block of arc-{arc}", self.node));
+            self.environment.note(&format!("node {}: damaged a block of {arc}", self.node));
         }
         is_rotten
     }
@@ -166,7 +173,7 @@ impl Machinery {
 
     /// Returns whether a block of some state is damaged.
     pub fn is_state_damaged(&self) -> bool {
-        self.medium().states.iter().any(State::is_damaged)
+        self.medium().states.values().any(State::is_damaged)
     }
 
     /// Returns the duration of the next sync.
@@ -187,7 +194,7 @@ impl Machinery {
     /// persisted.
     pub fn lose_memory(&self) {
         let lose = |state: &State| state.lose_memory(self.dice.roll(SplitMix64::next_u64));
-        let forgotten: usize = self.medium().states.iter().map(lose).sum();
+        let forgotten: usize = self.medium().states.values().map(lose).sum();
         self.environment.coverage.add("lost batches", forgotten as u64);
         if forgotten > 0 {
             self.environment.note(&format!("node {}: lost {forgotten} batches", self.node));

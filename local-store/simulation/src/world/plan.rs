@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use node::ring::{ArcId, holders};
 use partition::mutation::Mutation;
 use storage::disk::SplitMix64;
 
@@ -187,7 +188,7 @@ impl fmt::Display for PlannedFault {
 pub struct Plan {
     /// The seed.
     pub seed: u64,
-    /// The number of nodes: 1 or 3.
+    /// The number of nodes: 1, or 3 to 5.
     pub nodes: usize,
     /// The number of arcs of the ring, each a group with its own log: 1 or 3.
     pub arcs: u32,
@@ -255,6 +256,8 @@ impl Plan {
     /// Creates the plan of a seed.
     #[must_use]
     pub fn of(seed: u64, nodes: usize, seconds: u64) -> Self {
+        let arcs = draw_arcs(seed, nodes);
+        let nodes = if arcs > 1 { draw_nodes(seed, nodes) } else { nodes };
         let mut random = SplitMix64::new(seed ^ 0x706c_616e);
         let end = (seconds * 1_000).max(QUIET_MS + 1);
         let count = (end - QUIET_MS) / FAULT_EVERY_MS + 1;
@@ -276,7 +279,6 @@ impl Plan {
             fault: Fault::MakeIndex,
         });
         faults.extend(draw_state_damage(seed, nodes, end));
-        let arcs = draw_arcs(seed, nodes);
         if arcs > 1 {
             faults.iter_mut().for_each(adapt_to_arcs);
         }
@@ -299,11 +301,27 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Returns the arcs of which a node has a replica.
+    pub fn arcs_of(&self, node: usize) -> impl Iterator<Item = ArcId> + use<> {
+        let slots: Vec<u64> = (1..=self.nodes as u64).collect();
+        let has = move |arc: &ArcId| holders(*arc, &slots).contains(&(node as u64));
+        (0..self.arcs).map(ArcId).filter(has)
+    }
+}
+
 /// Chooses the number of arcs: several arcs for half of the seeds with several nodes. The choice
 /// has its own random numbers, so that it does not change the faults of a seed.
 fn draw_arcs(seed: u64, nodes: usize) -> u32 {
     let several = nodes > 1 && SplitMix64::new(seed ^ 0x6172_6373).next_u64().is_multiple_of(2);
     if several { ARCS } else { 1 }
+}
+
+/// Chooses the number of nodes of a ring with several arcs: up to two more for half of the seeds, so that
+/// nodes lack some arcs. The choice has its own random numbers.
+fn draw_nodes(seed: u64, nodes: usize) -> usize {
+    let more = SplitMix64::new(seed ^ 0x6e6f_6465).up_to(3);
+    nodes + more.saturating_sub(1)
 }
 
 /// Chooses the engine: the production engine for half of the seeds. The choice has its own random

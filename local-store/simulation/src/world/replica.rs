@@ -7,6 +7,7 @@ use model::{EpochMillis, Item};
 use node::ring::ArcId;
 use node::status::Status;
 use partition::{Catalogue, Command, Reply, View};
+use server::store::Store;
 
 use crate::error::HarnessError;
 use crate::request::Failure;
@@ -17,6 +18,24 @@ pub struct Snapshot {
     pub catalogue: Arc<Catalogue>,
     /// A view of the storage.
     pub view: Box<dyn View + Send + Sync>,
+    /// The store that fetches from other nodes what the view is missing; `None` if the view has every arc.
+    pub store: Option<Store>,
+}
+
+impl Snapshot {
+    /// Reads from the view. Reads again while other nodes have what the read needs.
+    ///
+    /// # Errors
+    /// The read fails, or no other node answers in time.
+    pub async fn read<T>(&self, read: impl Fn(&Self) -> Result<T, Failure>) -> Result<T, Failure> {
+        loop {
+            let found = read(self);
+            match &self.store {
+                Some(store) if store.fetch_missing().await.map_err(Failure::from)? => {}
+                _ => return found,
+            }
+        }
+    }
 }
 
 /// A running node. After [`Replica::crash`], the node no longer answers requests.
@@ -57,8 +76,8 @@ pub trait Replica: Send + Sync {
     /// background work.
     fn leads(&self, arc: ArcId) -> bool;
 
-    /// Returns the last log index that the state of each arc contains.
-    fn applied(&self) -> Vec<u64>;
+    /// Returns the last log index that the state of an arc contains, or `None` if the node has no such arc.
+    fn applied(&self, arc: ArcId) -> Option<u64>;
 
     /// Returns a readable description of the replica of each arc.
     fn describe(&self) -> String;

@@ -204,7 +204,7 @@ impl Replica for SingleNode {
                 return Err(Failure::Refused("it died".to_owned()));
             }
             let catalogue = Arc::clone(&shared.catalogue());
-            Ok(Snapshot { catalogue, view: shared.storage.view() })
+            Ok(Snapshot { catalogue, view: shared.storage.view(), store: None })
         })
     }
 
@@ -246,12 +246,12 @@ impl Replica for SingleNode {
         true
     }
 
-    fn applied(&self) -> Vec<u64> {
-        vec![self.shared.applied.load(Ordering::SeqCst)]
+    fn applied(&self, arc: ArcId) -> Option<u64> {
+        (arc == ArcId::FIRST).then(|| self.shared.applied.load(Ordering::SeqCst))
     }
 
     fn describe(&self) -> String {
-        format!("applied {:?}", self.applied())
+        format!("applied {:?}", self.applied(ArcId::FIRST))
     }
 
     fn coordinates(&self) -> bool {

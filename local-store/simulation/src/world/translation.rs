@@ -116,11 +116,13 @@ async fn serve_inner(replica: &dyn Replica, request: Request) -> Result<Answer, 
             replica.get_together(keys).await.map(Answer::Items)
         }
         Request::Get { keys, strong } => {
-            get_from(&replica.read(strong).await?, &keys).map(Answer::Items)
+            let snapshot = replica.read(strong).await?;
+            snapshot.read(|snapshot| get_from(snapshot, &keys)).await.map(Answer::Items)
         }
         Request::Shards => Ok(Answer::Shards(shards(table(&replica.read(true).await?)?))),
         Request::Records { shard, start, limit } => {
-            records(&replica.read(false).await?, &shard, &start, limit)
+            let snapshot = replica.read(false).await?;
+            snapshot.read(|snapshot| records(snapshot, &shard, &start, limit)).await
         }
     }
 }

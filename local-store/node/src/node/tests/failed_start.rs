@@ -39,6 +39,10 @@ impl Transport for Counted {
         self.inner.call(message, timeout)
     }
 
+    fn nodes(&self) -> Vec<NodeId> {
+        self.inner.nodes()
+    }
+
     fn ballot_of(&self, node: NodeId, arc: ArcId) -> Option<Ballot> {
         self.inner.ballot_of(node, arc)
     }

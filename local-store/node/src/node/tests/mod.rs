@@ -88,6 +88,10 @@ impl Transport for Wires {
         })
     }
 
+    fn nodes(&self) -> Vec<NodeId> {
+        self.inner.nodes()
+    }
+
     fn ballot_of(&self, node: NodeId, arc: ArcId) -> Option<Ballot> {
         if self.hides_votes.load(Ordering::SeqCst) {
             return None;
@@ -563,7 +567,7 @@ async fn a_submission_that_is_too_large_is_refused() {
     let request = Request::Submit(encode_submission(&submission).unwrap());
     let answer = cluster.nodes[&to].handle(Envelope { from, to, arc: ArcId::FIRST, request }).await;
     let Response::Submitted { replies, .. } = answer else { panic!("{answer:?}") };
-    assert!(matches!(decode_replies(&replies).unwrap()[..], [Reply::Invalid(_)]));
+    assert!(matches!(crate::decode_replies(&replies).unwrap()[..], [Reply::Invalid(_)]));
     for node in cluster.nodes.values() {
         assert!(matches!(node.submit(write(1_000)).await.unwrap()[..], [Reply::Written(_)]));
     }

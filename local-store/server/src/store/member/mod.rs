@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use partition::ARCS_MAX;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -37,6 +38,8 @@ use crate::peer::{
 };
 use crate::token_key::TokenKey;
 use node::clock::Clock;
+use node::remote::{RemoteGroup, RemoteParts};
+use node::ring::ArcId;
 use node::status::{Role, Status};
 use node::{Node, NodeId, OnFatal, Settings, incarnation_of, node_id, slot_of};
 
@@ -72,12 +75,36 @@ pub struct Member {
 /// The connections to the peers of a running node, and the background tasks. Dropping this value ends them.
 pub(super) struct Membership {
     peers: Arc<Peers>,
+    /// The id of the node of this process.
+    own: NodeId,
+    /// The number of arcs of the ring.
+    arcs: u32,
     /// The tasks that serve the port for peers and repair the membership. They end when this value is
     /// dropped.
     _tasks: JoinSet<()>,
 }
 
 impl Membership {
+    /// Returns the number of arcs of the ring.
+    pub(super) fn arcs(&self) -> u32 {
+        self.arcs
+    }
+
+    /// Returns a client of each arc, in the order of the arcs.
+    pub(super) fn remote_groups(&self, clock: &Arc<Clock>) -> Vec<Arc<RemoteGroup>> {
+        let client = |arc| {
+            let parts = RemoteParts {
+                arc,
+                own: self.own,
+                transport: Arc::new(PeerTransport(Arc::clone(&self.peers))),
+                clock: Arc::clone(clock),
+                timeout: Settings::default().request,
+            };
+            Arc::new(RemoteGroup::new(parts))
+        };
+        (0..self.arcs).map(ArcId).map(client).collect()
+    }
+
     /// Returns, for each peer, the status of its replicas and the directories that it set aside, or the
     /// reason why the peer did not report them.
     pub(super) async fn statuses(
@@ -157,7 +184,10 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
     tasks.spawn(restart::run(nodes.collect(), peers, data.into(), restart));
     let ready = begin.wait_for_leaders(&replicas).await.and_then(|()| TokenKey::of_member(data));
     let token_key = cluster::stop_on_error(&replicas, ready).await?;
-    Ok((replicas, token_key, Membership { peers: begin.peers, _tasks: tasks }))
+    let first = replicas.first();
+    let own = first.map_or_else(|| node_id(begin.local.slot, 0), Node::id);
+    let arcs = u32::try_from(replicas.len()).unwrap_or(ARCS_MAX);
+    Ok((replicas, token_key, Membership { peers: begin.peers, own, arcs, _tasks: tasks }))
 }
 
 /// Returns the reason why a node with set-aside directories cannot create a cluster.

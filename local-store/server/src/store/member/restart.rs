@@ -65,7 +65,6 @@ async fn check_peers(peers: &Peers, own: &[Node]) -> Result<(), NotYet> {
             _ => return Err(NotYet::Silent(slot)),
         }
     }
-    let arcs = u32::try_from(own.len()).unwrap_or(u32::MAX);
     let own: Vec<Status> = own.iter().map(Node::status).collect();
-    Ok(check_redundancy(&own, &others, arcs)?)
+    Ok(check_redundancy(&own, &others)?)
 }

@@ -109,7 +109,7 @@ impl Rebuild {
         let arcs = store.arc_count();
         let statuses: Vec<Status> = others.iter().copied().flatten().map(Node::status).collect();
         let own: Vec<Status> = damaged.iter().map(Node::status).collect();
-        check_redundancy(&own, &statuses, arcs)?;
+        check_redundancy(&own, &statuses)?;
         let mut of_first_arc = others.iter().filter_map(|node| node.first());
         let leader = of_first_arc.find(|replica| replica.leads()).ok_or(NotYet::NoLeader)?;
         let admitted = leader.admit(slot).await?;

@@ -104,7 +104,7 @@ fn report(store: &Store, slot: u64) {
 
 /// Returns the slot of the node that leads the first arc.
 fn leader(store: &Store) -> u64 {
-    slot_of(store.replica(node::ring::ArcId::FIRST).id())
+    slot_of(store.replica(node::ring::ArcId::FIRST).unwrap().id())
 }
 
 /// Returns the incarnation of each node, by slot, if all nodes vote and none is damaged.

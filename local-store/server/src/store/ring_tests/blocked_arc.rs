@@ -52,21 +52,22 @@ async fn an_index_that_cannot_follow_blocks_writes() {
     let made = names.next().unwrap();
     assert_eq!(transact(&store, "made", made).await.status, 200);
     let adopt = adopt(&known);
-    store.replica(AHEAD).submit(vec![adopt.clone()]).await.unwrap();
+    store.group(AHEAD).submit(vec![adopt.clone()]).await.unwrap();
     let puts = names.by_ref().take(1500).map(|name| Command::Write(Box::new(put(name, 1))));
     store.submit(puts.collect()).await.unwrap();
-    assert!(store.blocks_writes(&known, &key(made)).unwrap());
+    assert!(store.blocks_writes(&known, &key(made)).await.unwrap());
 
     // Background work also waits, but the removal of an index does not wait.
-    let replica = store.replica(AHEAD);
-    assert!(!outbox_relay::has_room(&store, &replica, &known).unwrap());
+    assert!(!outbox_relay::has_room(&store, AHEAD, &known).await.unwrap());
     let with = |status: IndexStatus| {
         let mut table = Table::clone(&known);
         table.indexes.iter_mut().for_each(|index| index.status = status.clone());
         table
     };
     let ending = with(IndexStatus::Deleting);
-    assert!(outbox_relay::has_room(&store, &replica, &ending).unwrap() && !adds_entries(&ending));
+    assert!(
+        outbox_relay::has_room(&store, AHEAD, &ending).await.unwrap() && !adds_entries(&ending)
+    );
     assert!(adds_entries(&with(IndexStatus::Creating { cursor: None })));
 
     let name = names.next().unwrap();
@@ -83,7 +84,7 @@ async fn an_index_that_cannot_follow_blocks_writes() {
     assert_eq!(put_here(&store, elsewhere).await.status, 200);
 
     for arc in store.arcs() {
-        store.replica(arc).submit(vec![adopt.clone()]).await.unwrap();
+        store.group(arc).submit(vec![adopt.clone()]).await.unwrap();
     }
     store.indexes_settled().await.unwrap();
     assert_eq!(put_here(&store, name).await.status, 200);
@@ -102,11 +103,11 @@ async fn a_blocked_sweep_reports_the_blocked_tables() {
     for _ in 0..3 {
         ticks::tick(&store).await.unwrap();
     }
-    let ahead = Arc::clone(store.replica(AHEAD).catalogue().get(TABLE).unwrap());
+    let ahead = Arc::clone(store.group(AHEAD).catalogue().get(TABLE).unwrap());
     assert!(matches!(ahead.time_to_live, TimeToLive::Enabled { .. }), "{:?}", ahead.time_to_live);
     let known = table(&store);
     let adopt = adopt(&known);
-    store.replica(AHEAD).submit(vec![adopt.clone()]).await.unwrap();
+    store.group(AHEAD).submit(vec![adopt.clone()]).await.unwrap();
     let names = (0..).filter(|name| known.arc_of(&key(*name)) == AHEAD).take(1000);
     let past = store.now().seconds() - 60;
     let item = |name: u64| {
@@ -121,7 +122,7 @@ async fn a_blocked_sweep_reports_the_blocked_tables() {
     assert_eq!(read_all(&store).len(), 1000);
 
     for arc in store.arcs() {
-        store.replica(arc).submit(vec![adopt.clone()]).await.unwrap();
+        store.group(arc).submit(vec![adopt.clone()]).await.unwrap();
     }
     store.indexes_settled().await.unwrap();
     let mut expired = 0;

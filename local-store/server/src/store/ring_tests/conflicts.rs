@@ -28,7 +28,7 @@ async fn store_with_a_lock(folder: &Path) -> (Store, u64, u64) {
         operations: vec![change(locked, '+', 1)],
         return_items: false,
     };
-    let replica = store.replica(table(&store).arc_of(&key(locked)));
+    let replica = store.group(table(&store).arc_of(&key(locked)));
     let replies = replica.submit(vec![Command::Prepare(Box::new(prepare))]).await.unwrap();
     assert!(matches!(replies[..], [Reply::Prepared { .. }]));
     (store, free, locked)

@@ -173,7 +173,7 @@ async fn data_over_several_arcs_survives_a_restart() {
     for arc in store.arcs() {
         let mut own = 0;
         let range = ItemRange::Tokens(TokenRange::ALL);
-        let replica = store.replica(arc);
+        let replica = store.replica(arc).unwrap();
         read_encoded_items(&*replica.view(), &table(&store), &range, None, true, &mut |_| {
             own += 1;
             std::ops::ControlFlow::Continue(())
@@ -194,7 +194,7 @@ async fn data_over_several_arcs_survives_a_restart() {
     store.submit(vec![Command::DeleteTable { table: TABLE }]).await.unwrap();
     assert!(store.catalogue().find("things").is_none());
     for arc in store.arcs() {
-        assert!(store.replica(arc).catalogue().get(TABLE).is_none());
+        assert!(store.group(arc).catalogue().get(TABLE).is_none());
     }
 }
 
@@ -291,7 +291,7 @@ async fn a_table_accepts_no_items_before_every_arc_knows_it() {
     // Without ticks, only this test updates the other arcs.
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
-    let first = store.replica(ArcId::FIRST);
+    let first = store.replica(ArcId::FIRST).unwrap();
     let created = first.submit(vec![Command::CreateTable(Box::new(definition()))]);
     assert!(matches!(created.await.unwrap()[..], [Reply::Table(_)]));
     let puts = |names: std::ops::Range<u64>| -> Vec<Command> {
@@ -441,7 +441,7 @@ async fn unfinished_transactions_are_recovered() {
             let operations = vec![change(name, '+', 1)];
             let prepare = Prepare { id, deciding_arc, began, operations, return_items: false };
             let command = Command::Prepare(Box::new(prepare));
-            let replies = store.replica(arc).submit(vec![command]).await.unwrap();
+            let replies = store.group(arc).submit(vec![command]).await.unwrap();
             assert!(matches!(replies[..], [Reply::Prepared { .. }]));
             participants.push((arc, 1));
         }
@@ -451,7 +451,7 @@ async fn unfinished_transactions_are_recovered() {
             let (token, sizes) = (None, Vec::new());
             let decide = Decide { id, began, commit: true, token, sizes, participants };
             let command = Command::Decide(Box::new(decide));
-            let replies = store.replica(deciding_arc).submit(vec![command]).await.unwrap();
+            let replies = store.group(deciding_arc).submit(vec![command]).await.unwrap();
             assert_eq!(replies, [Reply::Decided { commit: true }]);
         }
         // The coordinator never returns. Other writes succeed after recovery has unlocked the items.
@@ -499,7 +499,7 @@ async fn a_repeated_transaction_is_readable_once_it_is_answered() {
             let operations = vec![operation.clone()];
             let prepare = Prepare { id, deciding_arc, began, operations, return_items: false };
             let prepare = vec![Command::Prepare(Box::new(prepare))];
-            let replies = store.replica(arc).submit(prepare).await.unwrap();
+            let replies = store.group(arc).submit(prepare).await.unwrap();
             assert!(matches!(replies[..], [Reply::Prepared { .. }]));
             participants.push((arc, 1));
         }
@@ -507,7 +507,7 @@ async fn a_repeated_transaction_is_readable_once_it_is_answered() {
         let sizes = vec![(0, 0); operations.len()];
         let decide = Decide { id, began, commit: true, token: known, sizes, participants };
         let decide = vec![Command::Decide(Box::new(decide))];
-        let replies = store.replica(deciding_arc).submit(decide).await.unwrap();
+        let replies = store.group(deciding_arc).submit(decide).await.unwrap();
         assert_eq!(replies, [Reply::Decided { commit: true }]);
         // The coordinator never returns, and the client repeats the request.
         let again = Transaction { token: Some(token.to_owned()), operations };

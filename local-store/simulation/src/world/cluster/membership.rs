@@ -7,6 +7,7 @@ use std::time::Duration;
 use node::ring::ArcId;
 
 use super::Cluster;
+use super::replicated::place;
 use crate::error::HarnessError;
 
 /// The pause between two checks.
@@ -22,7 +23,10 @@ pub async fn run(cluster: Cluster) {
         }
         let mut is_whole = true;
         for arc in cluster.arcs() {
-            is_whole &= change(&cluster, arc, &wanted).await;
+            let holders: Vec<usize> = cluster.holders(arc).collect();
+            let mut members = wanted.clone();
+            members.retain(|id| holders.contains(&place(*id)));
+            is_whole &= change(&cluster, arc, &members).await;
         }
         if is_whole {
             cluster.environment.coverage.hit("node rebuilt");

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use locks::Mutex;
 use node::node_id;
-use node::ring::ArcId;
+use node::ring::{ArcId, holders};
 use partition::View;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use self::replicated::{Directory, ReplicatedNode};
+use self::replicated::{Directory, ReplicatedNode, place};
 use super::environment::Environment;
 use super::machinery::{Machinery, OnFatal};
 use super::network::Network;
@@ -179,7 +179,13 @@ impl Cluster {
         Some(self.slot(node)?.process.lock())
     }
 
-    /// Returns the arcs. Every node has a replica of each arc.
+    /// Returns the nodes with a replica of an arc.
+    pub fn holders(&self, arc: ArcId) -> impl Iterator<Item = usize> + use<> {
+        let slots: Vec<u64> = self.nodes().map(|node| node as u64).collect();
+        holders(arc, &slots).into_iter().map(place)
+    }
+
+    /// Returns the arcs of the ring.
     pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
         let arcs = self.slots.first().map_or(0, |slot| slot.machinery.arcs);
         (0..arcs).map(ArcId)

@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use locks::Mutex;
 use model::{EpochMillis, Item};
 use node::clock::Clock;
+use node::remote::{RemoteGroup, RemoteParts};
 use node::ring::ArcId;
 use node::status::{Role, Status};
 use node::transport::{CallError, Envelope, Request, Response, Transport};
@@ -22,7 +23,7 @@ use node::{
     StateLocation, WeakNode, slot_of,
 };
 use partition::{Batch, Command, ReadError, Reply, Value, View, Visit};
-use server::store::{Assembly, Store, Unavailable};
+use server::store::{Assembly, Store};
 use storage::disk::Damage;
 use storage::log::Log;
 use storage::{Error, Storage};
@@ -209,14 +210,19 @@ fn location(
 }
 
 /// A transport over the simulated network.
+#[derive(Clone)]
 struct SimulatedTransport {
+    /// The node that sends.
+    own: usize,
     network: Arc<Network>,
     directory: Directory,
     cluster: Cluster,
     alive: Alive,
 }
 
-fn place(node: u64) -> usize {
+/// Returns the number of a node.
+#[must_use]
+pub fn place(node: u64) -> usize {
     usize::try_from(slot_of(node)).unwrap_or(usize::MAX)
 }
 
@@ -229,7 +235,16 @@ async fn deliver(
     delay: Duration,
 ) -> Option<Response> {
     tokio::time::sleep(delay).await;
-    let node = directory.nodes().get(&(message.to, message.arc))?.upgrade()?;
+    let found = {
+        let nodes = directory.nodes();
+        let found = nodes.get(&(message.to, message.arc)).cloned();
+        if found.is_none() && nodes.keys().any(|(node, _)| *node == message.to) {
+            // The process runs, but has no replica of the arc.
+            return Some(Response::NotLeader);
+        }
+        found
+    };
+    let node = found?.upgrade()?;
     let to = place(message.to);
     let work = tokio::spawn(async move { node.handle(message).await });
     cluster.attach(to, work.abort_handle());
@@ -257,10 +272,20 @@ impl Transport for SimulatedTransport {
         let first = arrivals.next().map(|delay| send(message.clone(), delay));
         // The response to a duplicate is ignored. Only Raft messages can be duplicated. Forwarded
         // requests are not duplicated, because a real connection never duplicates data.
-        let raft = !matches!(message.request, Request::Submit(_) | Request::ReadIndex);
+        let raft = !matches!(
+            message.request,
+            Request::Submit(_) | Request::ReadIndex | Request::Read(_) | Request::Status
+        );
         let arrivals = arrivals.filter(|_| raft);
         arrivals.for_each(|delay| drop(send(message.clone(), delay)));
         let environment = Arc::clone(&self.cluster.environment);
+        if !self.directory.nodes().contains_key(&(message.from, message.arc)) {
+            match message.request {
+                Request::Submit(_) => environment.coverage.hit("write to another node's arc"),
+                Request::Read(_) => environment.coverage.hit("read of another node's arc"),
+                _ => {}
+            }
+        }
         let answered = async move {
             let response = first?.await.ok()??;
             if !network.hop(to, from).await || !alive.load(Ordering::SeqCst) {
@@ -281,6 +306,10 @@ impl Transport for SimulatedTransport {
                 Err(_) => Err(lost()),
             }
         })
+    }
+
+    fn nodes(&self) -> Vec<u64> {
+        self.cluster.ids().into_iter().filter(|id| place(*id) != self.own).collect()
     }
 
     /// Returns the vote of a node in every second world, where nodes see each other's votes without
@@ -331,18 +360,20 @@ impl ReplicatedNode {
         let source = Arc::clone(&machinery.clock);
         let clock = Arc::new(Clock::with_source(EpochMillis(0), Box::new(move || source.now())));
         let seed = machinery.environment.seed ^ (id << 32) ^ (epoch << 40);
+        let transport = Arc::new(SimulatedTransport {
+            own: machinery.node,
+            network: Arc::clone(&cluster.network),
+            directory: cluster.directory.clone(),
+            cluster: cluster.clone(),
+            alive: Arc::clone(&alive),
+        });
         let parts = |(arc, state_location): (ArcId, Arc<CountedLocation>)| Parts {
             id,
             arc,
             log: log.clone(),
             state_location,
             worker: Arc::clone(&state_worker) as Arc<dyn Worker>,
-            transport: Arc::new(SimulatedTransport {
-                network: Arc::clone(&cluster.network),
-                directory: cluster.directory.clone(),
-                cluster: cluster.clone(),
-                alive: Arc::clone(&alive),
-            }),
+            transport: Arc::clone(&transport) as Arc<dyn Transport>,
             clock: Arc::clone(&clock),
             settings: settings(machinery.arcs),
             seed: seed ^ (u64::from(arc.0) << 56),
@@ -358,8 +389,18 @@ impl ReplicatedNode {
         for replica in &replicas {
             cluster.directory.nodes().insert((id, replica.arc()), replica.downgrade());
         }
+        let group = |arc| {
+            RemoteGroup::new(RemoteParts {
+                arc,
+                own: id,
+                transport: Arc::clone(&transport) as Arc<dyn Transport>,
+                clock: Arc::clone(&clock),
+                timeout: Settings::default().request,
+            })
+        };
         let store = Store::assemble(Assembly {
             replicas: replicas.clone(),
+            groups: cluster.arcs().map(group).collect(),
             clock: Arc::clone(&clock),
             seed: seed.rotate_left(17),
         });
@@ -383,24 +424,18 @@ fn settings(arcs: u32) -> Settings {
     }
 }
 
-fn failure(error: Unavailable) -> Failure {
-    match error {
-        Unavailable::NotDone(reason) => Failure::Refused(reason),
-        Unavailable::Unknown(reason) => Failure::Unknown(reason),
-    }
-}
-
 impl Replica for ReplicatedNode {
     fn submit(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Vec<Reply>, Failure>> {
         let store = self.store.clone();
-        Box::pin(async move { store.submit(commands).await.map_err(failure) })
+        Box::pin(async move { store.submit(commands).await.map_err(Failure::from) })
     }
 
     fn read(&self, strong: bool) -> BoxFuture<'static, Result<Snapshot, Failure>> {
         let store = self.store.clone();
         Box::pin(async move {
-            let store = if strong { store.up_to_date().await.map_err(failure)? } else { store };
-            Ok(Snapshot { catalogue: store.catalogue(), view: store.view() })
+            let store =
+                if strong { store.up_to_date().await.map_err(Failure::from)? } else { store.pin() };
+            Ok(Snapshot { catalogue: store.catalogue(), view: store.view(), store: Some(store) })
         })
     }
 
@@ -419,7 +454,7 @@ impl Replica for ReplicatedNode {
             let table = catalogue.find(TABLE).ok_or_else(no_table)?;
             let keys: Vec<_> = keys.iter().map(|name| translation::key(name)).collect();
             let wanted: Vec<_> = keys.iter().map(|key| (table, key)).collect();
-            let read = store.read_together(&wanted).await.map_err(failure)?;
+            let read = store.read_together(&wanted).await.map_err(Failure::from)?;
             read.map_err(|_| {
                 Failure::Refused("the read conflicts with other transactions".to_owned())
             })
@@ -458,8 +493,8 @@ impl Replica for ReplicatedNode {
         self.replica(arc).is_some_and(|node| node.status().role == Role::Leader)
     }
 
-    fn applied(&self) -> Vec<u64> {
-        self.replicas.iter().map(|node| node.status().applied.unwrap_or(0)).collect()
+    fn applied(&self, arc: ArcId) -> Option<u64> {
+        Some(self.replica(arc)?.status().applied.unwrap_or(0))
     }
 
     fn describe(&self) -> String {
