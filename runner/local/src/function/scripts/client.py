@@ -1,7 +1,7 @@
 """Runs a Python handler on the Lambda Runtime API, with the semantics of Lambda's own runtime.
 
 `weir up` starts it in the folder of the function's code. Where awslambdaric, AWS's runtime interface
-client, can be imported, that client runs the handler instead. It needs only the standard library, and
+client, can run, that client runs the handler instead. It needs only the standard library, and
 runs one invocation at a time, as Lambda does.
 """
 
@@ -225,9 +225,15 @@ def report_init(api, kind, message, trace, help_text):
     sys.exit(1)
 
 
+def has_client_of_aws():
+    """Returns whether awslambdaric can run. It needs its native module, which pip omits on systems other than Linux, and
+    which another version of Python does not find."""
+    return all(importlib.util.find_spec(name) for name in ("awslambdaric", "runtime_client"))
+
+
 def main():
     prepare()
-    if importlib.util.find_spec("awslambdaric"):
+    if has_client_of_aws():
         os.execv(sys.executable, [sys.executable, "-m", "awslambdaric", HANDLER])
     api = Api()
     try:

@@ -374,6 +374,7 @@ async fn the_client_of_aws_runs_the_handler_where_it_is_installed() {
         ("code/app.py", "def run(event, context): return event['n'] + 1"),
         ("code/awslambdaric/__init__.py", ""),
         ("code/awslambdaric/__main__.py", PYTHON_CLIENT),
+        ("code/runtime_client.py", ""),
     ];
     let client = "code/node_modules/aws-lambda-ric/";
     let (list, program) = (format!("{client}package.json"), format!("{client}bin/index.mjs"));
@@ -382,14 +383,28 @@ async fn the_client_of_aws_runs_the_handler_where_it_is_installed() {
         (list.as_str(), r#"{"bin":{"aws-lambda-ric":"bin/index.mjs"}}"#),
         (program.as_str(), NODE_CLIENT),
     ];
-    for (kind, files) in [(PYTHON, python), (NODE, node)] {
+    for (kind, files) in [(PYTHON, python.as_slice()), (NODE, node.as_slice())] {
         if is_here(kind) {
-            let fixture = Fixture::start(kind, "app.run", &files, "      CodeUri: code\n").await;
+            let fixture = Fixture::start(kind, "app.run", files, "      CodeUri: code\n").await;
             let found = fixture.answer(json!({"n": 1})).await;
             let code = fs::canonicalize(fixture.folder.path().join("code")).unwrap();
             let expected = json!({"arguments": ["app.run"], "folder": code, "result": 2});
             assert_eq!(found, expected);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_client_of_aws_without_a_native_module_for_this_python_does_not_run() {
+    let files = [
+        ("code/app.py", "def run(event, context): return event['n'] + 1"),
+        ("code/awslambdaric/__init__.py", ""),
+        ("code/awslambdaric/__main__.py", PYTHON_CLIENT),
+        ("code/runtime_client.cpython-30-x86_64-linux-gnu.so", ""),
+    ];
+    if is_here(PYTHON) {
+        let fixture = Fixture::start(PYTHON, "app.run", &files, "      CodeUri: code\n").await;
+        assert_eq!(fixture.answer(json!({"n": 1})).await, 2);
     }
 }
 
