@@ -139,7 +139,8 @@ impl Tail {
     }
 }
 
-/// Reads lines until the stream ends. A line that is too long for CloudWatch is cut into pieces.
+/// Reads lines until the stream ends. A carriage return also ends a line. A line that is too long for
+/// CloudWatch is cut into pieces.
 pub(super) async fn read_lines(mut stream: impl AsyncRead + Unpin, mut line: impl FnMut(&str)) {
     let mut rest = Vec::new();
     let mut buffer = vec![0; 16 * 1_024];
@@ -148,7 +149,9 @@ pub(super) async fn read_lines(mut stream: impl AsyncRead + Unpin, mut line: imp
         rest.extend_from_slice(buffer.get(..read).unwrap_or_default());
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let whole: Vec<u8> = rest.drain(..=end).collect();
-            line(String::from_utf8_lossy(&whole).trim_end_matches(['\n', '\r']));
+            let text = String::from_utf8_lossy(&whole);
+            // awslambdaric separates the lines of an error with carriage returns.
+            text.trim_end_matches(['\n', '\r']).split('\r').for_each(&mut line);
         }
         if rest.len() >= LINE_BYTES_MAX {
             line(&String::from_utf8_lossy(&rest));
@@ -204,12 +207,12 @@ mod tests {
 
     #[tokio::test]
     async fn lines_are_split_and_long_ones_cut() {
-        let mut text = b"one\r\n\ntwo\xff\n".to_vec();
+        let mut text = b"one\r\n\ntwo\xff\n[ERROR] E: no\r  File\r    x\n".to_vec();
         text.extend(std::iter::repeat_n(b'x', LINE_BYTES_MAX + 100_000));
         let mut lines = Vec::new();
         read_lines(&text[..], |line| lines.push(line.to_owned())).await;
-        assert_eq!(lines[..3], ["one", "", "two\u{fffd}"]);
-        assert_eq!(lines.len(), 5);
+        assert_eq!(lines[..6], ["one", "", "two\u{fffd}", "[ERROR] E: no", "  File", "    x"]);
+        assert_eq!(lines.len(), 8);
         assert!(lines.iter().all(|line| line.len() < LINE_BYTES_MAX + 16 * 1_024));
     }
 }
