@@ -30,6 +30,7 @@ mod receiver;
 mod redundancy;
 pub mod remote;
 mod replica;
+mod replicas;
 pub mod ring;
 pub mod scrub;
 mod state_location;
@@ -48,6 +49,7 @@ pub use self::local_transport::LocalTransport;
 pub use self::node::{Node, Parts, Settings, WeakNode};
 pub use self::node_log::{GroupLog, NodeLog};
 pub use self::redundancy::{InsufficientRedundancy, check_redundancy};
+pub use self::replicas::{NodeParts, Replicas, Running, States};
 pub use self::replica::{Replica, SnapshotData, check_continuity};
 pub use self::state_location::{DirectoryLocation, MemoryLocation, StagedStorage, StateLocation};
 pub use self::types::{

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use model::Item;
 use model::encoding::decode_item;
-use node::ring::REPLICAS;
+use node::ring::{ArcId, REPLICAS};
 use partition::{
     ArcPosition, Catalogue, ItemRange, Machine, ReadError, SecondaryIndex, TokenRange,
     find_index_work, read_encoded_entries, read_encoded_items, read_incomplete, read_prepared,
@@ -360,7 +360,8 @@ async fn wait_until_equal(cluster: &Cluster) -> Vec<Violation> {
 fn leftovers(cluster: &Cluster) -> Vec<String> {
     let mut found = Vec::new();
     for machinery in cluster.nodes().filter_map(|node| cluster.machinery(node)) {
-        for arc in machinery.arcs() {
+        let held = |arc: &ArcId| cluster.holders(*arc).any(|node| node == machinery.node);
+        for arc in cluster.arcs().filter(held) {
             let place = format!("node {}, {arc}", machinery.node);
             let Some(view) = cluster.view(machinery.node, arc) else {
                 found.push(format!("{place}: the node is not running"));

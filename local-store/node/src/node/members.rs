@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use openraft::async_runtime::watch::WatchReceiver;
+
 use super::Node;
 use crate::error::{MembershipError, SubmitError};
 use crate::types::{NodeId, incarnation_of, node_id, slot_of};
@@ -50,6 +52,13 @@ impl Node {
         let node = node_id(slot, incarnation);
         let added = self.inner.raft.add_learner(node, openraft::EmptyNode::default(), false).await;
         added.map(|_| node).map_err(|error| not_done(error.to_string()))
+    }
+
+    /// Returns the log index of the newest membership in this replica's log, committed or not.
+    pub(crate) fn membership_index(&self) -> Option<u64> {
+        let metrics = self.inner.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.log_id().as_ref().map(|at| at.index)
     }
 
     /// Starts an election immediately. Use it when all nodes have just started and there is no

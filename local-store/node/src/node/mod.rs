@@ -11,7 +11,7 @@ mod settings;
 pub(crate) mod tests;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -66,6 +66,8 @@ struct Inner {
     announced_commit: Arc<AtomicU64>,
     /// Whether the node has heard from a leader since its start.
     has_heard_leader: AtomicBool,
+    /// Whether this replica has ended, although the node may continue with other replicas.
+    has_ended: AtomicBool,
     damage: Damage,
     scrub: scrub::Scrub,
 }
@@ -177,6 +179,7 @@ impl Node {
             earlier_term,
             announced_commit,
             has_heard_leader: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             damage,
             scrub: scrub::Scrub::default(),
         };
@@ -187,6 +190,12 @@ impl Node {
     #[must_use]
     pub fn id(&self) -> NodeId {
         self.inner.id
+    }
+
+    /// Returns whether two handles are of the same running replica.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Returns the arc that this node replicates.
@@ -265,7 +274,7 @@ impl Node {
                 return Ok(replies);
             }
             self.wait_to_retry().await;
-            if self.inner.damage.is_stopped() {
+            if self.has_ended() {
                 return Err(SubmitError::NotDone("the node has stopped".to_owned()));
             }
             leader = self.leader();
@@ -322,7 +331,7 @@ impl Node {
         if let Some(told) = self.index_to_show() {
             return self.applied(told).await;
         }
-        while !self.inner.damage.is_stopped() {
+        while !self.has_ended() {
             let index = match self.leader() {
                 Some(leader) if leader == self.inner.id => {
                     self.inner.reader.read_index().await.ok()
@@ -344,7 +353,7 @@ impl Node {
     /// Waits until this node has applied the entry at `index`.
     async fn applied(&self, index: u64) -> Result<(), SubmitError> {
         let mut applied = self.inner.replica.applied();
-        let is_stopped = || self.inner.damage.is_stopped();
+        let is_stopped = || self.has_ended();
         let reached = applied.wait_for(|applied| *applied >= Some(index) || is_stopped()).await;
         match reached {
             Ok(applied) if *applied >= Some(index) => Ok(()),
@@ -402,10 +411,21 @@ impl Node {
         &self.inner.log
     }
 
+    /// Returns whether this replica, or the whole node, has ended.
+    fn has_ended(&self) -> bool {
+        self.inner.has_ended.load(Ordering::Acquire) || self.inner.damage.is_stopped()
+    }
+
     /// Stops the node cleanly, including the replicas of other arcs on the same disk. Waiting
     /// requests return an unknown outcome.
     pub async fn shutdown(&self) {
         self.inner.damage.stop();
+        self.end().await;
+    }
+
+    /// Stops this replica, but not the replicas of other arcs. Waiting requests return an unknown outcome.
+    pub(crate) async fn end(&self) {
+        self.inner.has_ended.store(true, Ordering::Release);
         self.inner.replica.wake_waiting();
         if let Err(error) = self.inner.raft.shutdown().await {
             tracing::debug!(%error, "a node did not stop cleanly");

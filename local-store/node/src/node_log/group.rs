@@ -36,6 +36,8 @@ pub(super) struct Slot {
 pub(super) struct Group {
     pub(super) vote: Option<Vote>,
     pub(super) purged: Option<LogId>,
+    /// Whether the node has left the group, and has not joined it again.
+    pub(super) has_left: bool,
     /// The index of the first slot.
     first: u64,
     slots: VecDeque<Slot>,
@@ -83,7 +85,9 @@ impl Group {
     /// When the record does not continue the previous records, for example because an index is
     /// missing.
     pub(super) fn take(&mut self, position: u64, record: Record, keep: bool) -> Result<(), LogGap> {
+        self.has_left &= matches!(record, Record::Cut(_));
         match record {
+            Record::Left => self.leave(),
             Record::Vote(vote) => self.vote = Some(vote),
             Record::Cut(from) => self.cut(from),
             Record::Purged(upto) => self.purge(upto),
@@ -186,6 +190,11 @@ impl Group {
     fn forget_all(&mut self) {
         self.shrink(u64::MAX, 0);
         self.evicted = self.slots.len();
+    }
+
+    /// Drops everything but the vote.
+    fn leave(&mut self) {
+        *self = Self { vote: self.vote, has_left: true, ..Self::default() };
     }
 
     fn cut(&mut self, from: u64) {

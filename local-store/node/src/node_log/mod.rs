@@ -19,7 +19,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, MutexGuard, mpsc};
 use std::time::Duration;
@@ -155,6 +155,28 @@ impl NodeLog {
         self.shared.lock().groups.is_empty()
     }
 
+    /// Returns the groups that the node has not left, ascending: of `first`, and of the groups in the log.
+    #[must_use]
+    pub fn arcs_with(&self, first: &[ArcId]) -> Vec<ArcId> {
+        let state = self.shared.lock();
+        let all: BTreeSet<ArcId> = first.iter().chain(state.groups.keys()).copied().collect();
+        let has_left = |arc: &ArcId| state.groups.get(arc).is_some_and(|group| group.has_left);
+        all.into_iter().filter(|arc| !has_left(arc)).collect()
+    }
+
+    /// Returns whether the node has left a group, and has not joined it again.
+    pub fn has_left(&self, arc: ArcId) -> bool {
+        self.shared.lock().groups.get(&arc).is_some_and(|group| group.has_left)
+    }
+
+    /// Drops everything of a group but the vote, durably. The replica of the group must have ended.
+    ///
+    /// # Errors
+    /// When the disk has failed.
+    pub async fn leave(&self, arc: ArcId) -> io::Result<()> {
+        self.write_durably(arc, [Record::Left]).await
+    }
+
     /// Returns the progress of a group: the term of its vote, and the index of its last entry, even
     /// if it was purged; 0 before the first vote, and `None` before the first entry.
     pub fn position(&self, arc: ArcId) -> (u64, Option<u64>) {
@@ -255,7 +277,8 @@ impl NodeLog {
             .flat_map(|(arc, group)| {
                 let vote = group.vote.map(Record::Vote);
                 let purged = group.purged.map(Record::Purged);
-                vote.into_iter().chain(purged).map(|record| (*arc, record))
+                let left = group.has_left.then_some(Record::Left);
+                vote.into_iter().chain(purged).chain(left).map(|record| (*arc, record))
             })
             .collect();
         let first_kept = state.next_position;

@@ -23,6 +23,7 @@ const MEMBERSHIP: u8 = 3;
 const VOTE: u8 = 4;
 const CUT: u8 = 5;
 const PURGED: u8 = 6;
+const LEFT: u8 = 7;
 
 /// One record of a group.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +37,9 @@ pub(super) enum Record {
     /// Purges the entries up to the given position, inclusive. The state durably contains these
     /// entries.
     Purged(LogId),
+    /// The node has left the group: it needs no entry of the group any more. Its last vote stays valid.
+    /// The next entry, vote or purge of the group ends this.
+    Left,
 }
 
 /// The reason why a record cannot be decoded: it is damaged, or of another version.
@@ -67,6 +71,7 @@ pub(super) fn encode(arc: ArcId, record: &Record) -> Result<(u64, log::Payload),
             (vote.leader_id.term, payload.into())
         }
         Record::Cut(from) => (0, head(CUT, arc, *from, 0).into()),
+        Record::Left => (0, head(LEFT, arc, 0, 0).into()),
         Record::Purged(at) => (at.leader_id.term, head(PURGED, arc, at.index, 0).into()),
     })
 }
@@ -96,6 +101,7 @@ pub(super) fn decode(term: u64, payload: Vec<u8>) -> Result<(ArcId, Record), Rec
         VOTE => Record::Vote(postcard::from_bytes(body).map_err(fail)?),
         CUT => Record::Cut(at.index),
         PURGED => Record::Purged(at),
+        LEFT => Record::Left,
         COMMANDS => {
             let body = Bytes::from(payload).slice(HEAD_BYTES..);
             entry(EntryPayload::Normal(Payload::new(body)))
@@ -131,6 +137,7 @@ mod tests {
             Record::Vote(vote()),
             Record::Cut(12),
             Record::Purged(log_id(3, 8)),
+            Record::Left,
         ];
         for record in records {
             let (term, payload) = encode(ArcId(5), &record).unwrap();

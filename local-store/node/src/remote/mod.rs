@@ -6,7 +6,8 @@
 pub(crate) mod read;
 mod view;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -20,6 +21,8 @@ use crate::error::SubmitError;
 use crate::forward::{Submission, encode_submission};
 use crate::proposer::{PROPOSAL_BYTES_MAX, refuse_as_too_large};
 use crate::remote::read::{decode, encode};
+use crate::replica::{MEMBERSHIP_KEY, decode_membership};
+use crate::replicas::Replicas;
 use crate::status::Role;
 use crate::transport::{
     CallError, Envelope, FORWARD_TIMEOUT, Request, Response, Submitted, Transport,
@@ -38,8 +41,8 @@ const FETCHES_MAX: usize = 64;
 pub struct RemoteParts {
     /// The group.
     pub arc: ArcId,
-    /// The node that asks.
-    pub own: NodeId,
+    /// The replicas of the node that asks, which may be or become the leader.
+    pub own: Weak<Replicas>,
     /// The messages to the other nodes.
     pub transport: Arc<dyn Transport>,
     /// The clock of the node.
@@ -147,6 +150,18 @@ impl RemoteGroup {
         Ok(())
     }
 
+    /// Returns the newest committed membership of the group: its log index, and all voters and learners.
+    ///
+    /// # Errors
+    /// When no leader answers in time.
+    pub async fn membership(&self) -> Result<(u64, BTreeSet<NodeId>), SubmitError> {
+        let keys = vec![MEMBERSHIP_KEY.to_vec()];
+        let wanted = Wanted { is_strong: true, at_least: 0, keys, ranges: Vec::new() };
+        let found = self.request(wanted).await?;
+        let stored = found.values.into_iter().next().flatten().unwrap_or_default();
+        decode_membership(&stored).map_err(|error| SubmitError::NotDone(error.to_string()))
+    }
+
     /// Fetches what `view` is missing, from a state that contains everything that earlier answers have
     /// shown. Returns false if it is missing nothing, so that the reads since the last fetch have found
     /// everything.
@@ -178,7 +193,7 @@ impl RemoteGroup {
         let encoded = encode(&wanted).map_err(|error| SubmitError::NotDone(error.to_string()))?;
         loop {
             let leader = self.leader().await;
-            let any = if wanted.is_strong { Vec::new() } else { self.parts.transport.nodes() };
+            let any = if wanted.is_strong { Vec::new() } else { self.nodes() };
             for node in leader.into_iter().chain(any) {
                 let answer = self.call(node, Request::Read(encoded.clone()), FORWARD_TIMEOUT).await;
                 if let Ok(Response::Read(bytes)) = answer {
@@ -214,7 +229,7 @@ impl RemoteGroup {
             let Ok(Response::Status(status)) = answer else { return None };
             (status.role == Role::Leader).then_some((status.term, node))
         };
-        let answers = join_all(self.parts.transport.nodes().into_iter().map(ask)).await;
+        let answers = join_all(self.nodes().into_iter().map(ask)).await;
         // A node that was cut off may still believe that it leads an earlier term.
         let (_, leader) = answers.into_iter().flatten().max()?;
         self.known.lock().leader = Some(leader);
@@ -227,7 +242,20 @@ impl RemoteGroup {
         request: Request,
         timeout: Duration,
     ) -> Result<Response, CallError> {
-        let RemoteParts { arc, own, transport, .. } = &self.parts;
-        transport.call(Envelope { from: *own, to, arc: *arc, request }, timeout).await
+        let own = self.parts.own.upgrade();
+        let own = own.ok_or_else(|| CallError::Unreachable("this node has ended".to_owned()))?;
+        let message = Envelope { from: own.id(), to, arc: self.parts.arc, request };
+        if to != own.id() {
+            drop(own);
+            return self.parts.transport.call(message, timeout).await;
+        }
+        let late = |_| CallError::Lost("no response in time".to_owned());
+        tokio::time::timeout(timeout, own.handle(message)).await.map_err(late)
+    }
+
+    /// Returns all nodes, this node first.
+    fn nodes(&self) -> Vec<NodeId> {
+        let own = self.parts.own.upgrade().map(|own| own.id());
+        own.into_iter().chain(self.parts.transport.nodes()).collect()
     }
 }

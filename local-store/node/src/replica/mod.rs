@@ -8,6 +8,7 @@
 mod arrivals;
 pub(crate) mod recent_entries;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -31,13 +32,14 @@ use crate::replica::arrivals::Arrivals;
 use crate::replica::recent_entries::{RecentBoundary, RecentEntries};
 use crate::ring::ArcId;
 use crate::state_location::{StagedStorage, StateLocation};
-use crate::types::{Entry, Replies, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::types::{Entry, NodeId, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::worker::{Worker, run_on};
 use storage::Storage;
 
 /// The key of the replica's own state. It sorts after every key of the state machine.
 const APPLIED_KEY: [u8; 2] = [0xf0, 1];
-const MEMBERSHIP_KEY: [u8; 2] = [0xf0, 2];
+/// The key of the membership as of the last applied entry.
+pub(crate) const MEMBERSHIP_KEY: [u8; 2] = [0xf0, 2];
 /// The exclusive end of all keys.
 const END: [u8; 1] = [0xff];
 /// The size in bytes of a part of a snapshot, which is sent in one message and installed in one
@@ -481,6 +483,20 @@ fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::
         None => StoredMembership::default(),
     };
     Ok((applied, membership))
+}
+
+/// Decodes the value of [`MEMBERSHIP_KEY`]. Returns the log index of the membership, and all voters and
+/// learners; index 0 and no members if there is no value.
+///
+/// # Errors
+/// When the bytes are damaged, or of another version.
+pub(crate) fn decode_membership(bytes: &[u8]) -> Result<(u64, BTreeSet<NodeId>), io::Error> {
+    if bytes.is_empty() {
+        return Ok((0, BTreeSet::new()));
+    }
+    let stored: StoredMembership = postcard::from_bytes(bytes).map_err(io::Error::other)?;
+    let index = stored.log_id().as_ref().map_or(0, |at| at.index);
+    Ok((index, stored.membership().nodes().map(|(node, _)| *node).collect()))
 }
 
 /// Rejects a state that lacks entries which the log has purged, because this node cannot restore

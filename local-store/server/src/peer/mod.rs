@@ -120,6 +120,8 @@ pub(crate) struct Invitation {
     pub(crate) identity: PeerIdentity,
     /// The number of arcs of the cluster's ring.
     pub(crate) arcs: u32,
+    /// The slots of the nodes that created the cluster, if each of them has only some arcs.
+    pub(crate) founders: Vec<u64>,
     /// The key that authenticates the cluster's tokens, such as shard iterators.
     pub(crate) token_key: Vec<u8>,
 }

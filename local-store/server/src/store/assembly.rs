@@ -10,20 +10,20 @@ use std::time::Duration;
 use locks::Mutex;
 use partition::{ARCS_MAX, TransactionId};
 
-use super::{Shared, Store, outbox_relay, scrub, ticks};
+use super::{Shared, Store, outbox_relay, own_replicas, scrub, ticks};
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
 use node::clock::Clock;
 use node::remote::RemoteGroup;
-use node::{Node, random_seed};
+use node::{Node, Replicas, random_seed};
 use storage::disk::SplitMix64;
 
 use super::ring_view::MergedCatalogue;
 
 /// The parts of a store.
 pub struct Assembly {
-    /// The replicas of one node, in the order of their arcs; never empty.
-    pub replicas: Vec<Node>,
+    /// The replicas of one node.
+    pub replicas: Arc<Replicas>,
     /// A client of each arc of the ring, in the order of the arcs.
     pub groups: Vec<RemoteGroup>,
     /// The clock of the node.
@@ -70,7 +70,8 @@ impl Store {
         let shared = Shared {
             arcs: u32::try_from(groups.len()).unwrap_or(ARCS_MAX),
             remote: groups.into_iter().map(Arc::new).collect(),
-            nodes: super::node_set::node_set(vec![replicas]),
+            nodes: super::node_set::node_set(vec![own_replicas::usable(&replicas)]),
+            own_replicas: Some(replicas),
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
@@ -83,11 +84,7 @@ impl Store {
             account: "000000000000".to_owned(),
             lock: None,
         };
-        let store = Self { shared: Arc::new(shared), pinned: None, owner: None };
-        for replicas in store.current_nodes().iter() {
-            store.start_outbox_relays(replicas);
-        }
-        store
+        Self { shared: Arc::new(shared), pinned: None, owner: None }
     }
 
     /// Starts the background work of a node: the delivery of its index entries to their arcs, and the
@@ -111,8 +108,21 @@ impl Store {
     /// Returns the background work of the store as a future, which ends when the store is dropped.
     pub fn ticks(&self) -> impl Future<Output = ()> + use<> {
         let (work, tables) = (ticks::run(self.downgrade()), ticks::follow_tables(self.downgrade()));
+        let replicas = self.shared.own_replicas.clone().map(|replicas| {
+            let begin = |store: &Self, node: &Node| store.begin_work_of(node);
+            own_replicas::follow(self.downgrade(), replicas, begin)
+        });
         async move {
-            tokio::join!(work, tables);
+            tokio::join!(work, tables, futures::future::OptionFuture::from(replicas));
+        }
+    }
+
+    /// Starts the background work of a replica that was added to a process with one node.
+    fn begin_work_of(&self, node: &Node) {
+        let replicas = std::slice::from_ref(node);
+        match &self.shared.lock {
+            Some(lock) => self.start_work_of(replicas, lock.path()),
+            None => self.start_outbox_relays(replicas),
         }
     }
 

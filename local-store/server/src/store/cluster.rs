@@ -15,7 +15,9 @@ use node::LocalTransport;
 use node::clock::Clock;
 use node::ring::{ArcId, holders};
 use node::transport::Transport;
-use node::{Node, NodeId, Parts, Settings, incarnation_of, node_id, random_seed, slot_of};
+use node::{
+    Node, NodeId, Parts, Settings, States as _, incarnation_of, node_id, random_seed, slot_of,
+};
 use storage::disk::FileDisk;
 
 /// The pause between two attempts to copy the data to a rebuilt node and make it a voter.
@@ -399,8 +401,12 @@ pub(super) async fn start_replicas(
     host: &Host,
 ) -> Result<Replicas, Fatal> {
     let (id, arcs) = (files.identity.node, files.identity.arcs);
+    let mut locations = Vec::new();
+    for arc in (0..arcs).map(ArcId) {
+        locations.push((arc, files.states.location(arc).map_err(Fatal::new)?));
+    }
     let parts =
-        (0..arcs).map(ArcId).zip(files.state_locations).map(|(arc, state_location)| Parts {
+        locations.into_iter().map(|(arc, state_location)| Parts {
             id,
             arc,
             log: files.log.clone(),

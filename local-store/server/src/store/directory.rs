@@ -21,17 +21,18 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::fatal::{Fatal, fatal};
-use node::ring::ArcId;
+use super::states::DirectoryStates;
+use node::ring::{ArcId, holders};
 use node::worker::{ThreadWorker, Worker};
 use node::{
-    DirectoryLocation, FailureHandler, InsufficientRedundancy, NodeId, NodeLog, OnFatal,
-    RECORD_BYTES_MAX, StateLocation, SubmitError, check_continuity,
+    FailureHandler, InsufficientRedundancy, NodeId, NodeLog, OnFatal, RECORD_BYTES_MAX,
+    StateLocation as _, SubmitError, check_continuity, incarnation_of, slot_of,
 };
 use platform::descriptors::Descriptors;
 use storage::disk::descriptors::wait_for_one;
 use storage::disk::{self, Damage, Disk, ErrorKind, FileDisk};
 use storage::log::{self, Log, Options};
-use storage::{self, BlockCache, LsmOptions, StorageFolder};
+use storage::{self, BlockCache};
 use storage::{CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
 
 /// The maximum size of a log segment in bytes. It must exceed the size of the largest entry, but only
@@ -104,6 +105,9 @@ pub(crate) struct Identity {
     /// not store the number.
     #[serde(default = "one_arc")]
     pub(crate) arcs: u32,
+    /// The slots of the nodes that created the cluster, if each of them has only some arcs; otherwise empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) founders: Vec<u64>,
 }
 
 /// The contents of an identity file: an identity and its checksum.
@@ -139,24 +143,53 @@ fn one_arc() -> u32 {
 const FORMAT_ONE_ARC: u32 = 15;
 /// The format of a directory with several arcs.
 const FORMAT_ARCS: u32 = 16;
+/// The format of a directory with some of the arcs.
+const FORMAT_SOME_ARCS: u32 = 17;
 
 impl Identity {
     /// Creates the identity of a new directory.
     pub(crate) fn new(cluster: String, node: NodeId, arcs: u32) -> Self {
-        Self { format: format_of(arcs), cluster, node, arcs }
+        Self::of_founders(cluster, node, arcs, Vec::new())
+    }
+
+    /// Creates the identity of a new directory in a cluster that these nodes have created.
+    pub(crate) fn of_founders(
+        cluster: String,
+        node: NodeId,
+        arcs: u32,
+        founders: Vec<u64>,
+    ) -> Self {
+        Self { format: format_of(arcs, &founders), cluster, node, arcs, founders }
+    }
+
+    /// Returns the arcs that the node had when the cluster was created. A node with a later incarnation
+    /// gets its arcs from the other nodes.
+    pub(crate) fn first_arcs(&self) -> Vec<ArcId> {
+        let own = slot_of(self.node);
+        let has = |arc: &ArcId| match self.founders.as_slice() {
+            [] => true,
+            founders => incarnation_of(self.node) == 0 && holders(*arc, founders).contains(&own),
+        };
+        (0..self.arcs).map(ArcId).filter(has).collect()
     }
 }
 
-fn format_of(arcs: u32) -> u32 {
-    if arcs == 1 { FORMAT_ONE_ARC } else { FORMAT_ARCS }
+fn format_of(arcs: u32, founders: &[u64]) -> u32 {
+    match (arcs, founders) {
+        (_, [_, ..]) => FORMAT_SOME_ARCS,
+        (1, []) => FORMAT_ONE_ARC,
+        (_, []) => FORMAT_ARCS,
+    }
 }
 
 /// The verified files of a node's directory.
 pub(crate) struct NodeFiles {
     pub(crate) identity: Identity,
     pub(crate) log: NodeLog,
-    /// The location of the state of each arc, in their order.
-    pub(crate) state_locations: Vec<Arc<dyn StateLocation>>,
+    /// The arcs that the node has.
+    pub(crate) arcs: Vec<ArcId>,
+    /// The locations of the states.
+    pub(crate) states: Arc<DirectoryStates>,
     /// The worker for blocking work on the states.
     pub(crate) worker: Arc<dyn Worker>,
     /// The known damage of the log and the states.
@@ -167,8 +200,9 @@ impl NodeFiles {
     /// Returns whether the states of the node are empty.
     pub(crate) fn has_empty_states(&self) -> Result<bool, Fatal> {
         let mut is_empty = true;
-        for home in &self.state_locations {
-            let state = home.open().map_err(Fatal::new)?;
+        for arc in &self.arcs {
+            let location = self.states.open(*arc).map_err(Fatal::new)?;
+            let state = location.open().map_err(Fatal::new)?;
             let mut visit = |_: &[u8], _: &[u8]| {
                 is_empty = false;
                 ControlFlow::Break(())
@@ -273,9 +307,9 @@ pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Proble
             "the checksum in the file differs from the checksum of its content".to_owned(),
         ));
     }
-    if identity.format != format_of(identity.arcs) {
+    if identity.format != format_of(identity.arcs, &identity.founders) {
         return Err(Problem::Fatal(fatal!(
-            "`{}` has format {}; this program reads the formats {FORMAT_ONE_ARC} and {FORMAT_ARCS}: \
+            "`{}` has format {}; this program reads the formats {FORMAT_ONE_ARC} to {FORMAT_SOME_ARCS}: \
              export your data with the version that wrote it, or choose another directory",
             directory.display(),
             identity.format
@@ -312,21 +346,16 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
     let damage = host.damage();
     let on_failure = FailureHandler::new(damage.clone(), Arc::clone(&host.on_fatal));
     let log = NodeLog::open(log, start("log")?, on_failure)?;
-    let mut state_locations: Vec<Arc<dyn StateLocation>> = Vec::new();
-    for arc in (0..identity.arcs).map(ArcId) {
-        let folder = disk.subdirectory(&arc.to_string())?;
-        let options = LsmOptions {
-            damage: damage.clone(),
-            ..LsmOptions::with_cache(host.cache(identity.arcs).clone())
-        };
-        let home = DirectoryLocation::new(StorageFolder::Directory(folder), options)?;
-        let state = home.open()?;
-        check_continuity(&log, arc, &*state.view())
+    let states = Arc::new(DirectoryStates::new(disk, &damage, host.cache(identity.arcs)));
+    let arcs = log.arcs_with(&identity.first_arcs());
+    for arc in &arcs {
+        let location = states.open(*arc)?;
+        let state = location.open()?;
+        check_continuity(&log, *arc, &*state.view())
             .map_err(|error| Problem::Damaged(error.to_string()))?;
-        home.keep(state);
-        state_locations.push(Arc::new(home));
+        location.keep(state);
     }
-    Ok(NodeFiles { identity, log, state_locations, worker: start("state")?, damage })
+    Ok(NodeFiles { identity, log, arcs, states, worker: start("state")?, damage })
 }
 
 /// Returns whether all logs, states and views of a node's directory are closed.
@@ -466,6 +495,10 @@ mod tests {
             write_identity(&directory, &identity).unwrap();
             assert!(matches!(read_identity(&directory), Ok(Some(found)) if found == identity));
         }
+        let identity = Identity::of_founders("c".to_owned(), 2, 3, vec![1, 2, 3, 4]);
+        assert_eq!(identity.first_arcs(), [ArcId(0), ArcId(1)]);
+        write_identity(&directory, &identity).unwrap();
+        assert!(matches!(read_identity(&directory), Ok(Some(found)) if found == identity));
         for other in [
             // Identity files of a release without arcs, and of later releases.
             r#"{"format":1,"cluster":"c","node":258}"#,
@@ -476,11 +509,13 @@ mod tests {
             r#"{"format":13,"cluster":"c","node":258,"arcs":1}"#,
             r#"{"format":14,"cluster":"c","node":258,"arcs":3}"#,
             r#"{"format":17,"cluster":"c","node":258,"arcs":1}"#,
+            r#"{"format":16,"cluster":"c","node":258,"arcs":3,"founders":[1,2,3,4]}"#,
+            r#"{"format":18,"cluster":"c","node":258,"arcs":3}"#,
         ] {
             fs::write(directory.join(IDENTITY), other).unwrap();
             let Err(Problem::Fatal(reason)) = read_identity(&directory) else { panic!("{other}") };
             let reason = reason.to_string();
-            assert!(reason.contains("reads the formats 15 and 16: export your data"), "{reason}");
+            assert!(reason.contains("reads the formats 15 to 17: export your data"), "{reason}");
         }
         fs::write(directory.join(IDENTITY), "x").unwrap();
         assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));

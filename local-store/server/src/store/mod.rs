@@ -15,6 +15,7 @@ pub(crate) mod long_reads;
 mod member;
 mod node_set;
 pub(crate) mod outbox_relay;
+mod own_replicas;
 mod owner;
 mod rebuild;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod ring_tests;
 mod ring_view;
 pub(crate) mod routes;
 mod scrub;
+mod states;
 #[cfg(test)]
 mod tests;
 pub mod ticks;
@@ -59,7 +61,7 @@ use node::clock::Clock;
 use node::remote::RemoteGroup;
 use node::ring::ArcId;
 use node::status::Status;
-use node::{Node, SubmitError, slot_of};
+use node::{Node, Replicas, SubmitError, slot_of};
 use storage::disk::FileDisk;
 
 use self::ring_view::MergedCatalogue;
@@ -159,6 +161,8 @@ impl WeakStore {
 
 struct Shared {
     nodes: NodeSet,
+    /// The replicas of the only node of this process; `None` if the process has all nodes.
+    own_replicas: Option<Arc<Replicas>>,
     arcs: u32,
     /// A client of each arc, in the order of the arcs; empty in a process that has all nodes.
     remote: Vec<Arc<RemoteGroup>>,
@@ -182,14 +186,17 @@ struct Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let nodes = self.nodes.send_replace(Arc::default());
-        let lock = self.lock.clone();
+        let (own, lock) = (self.own_replicas.take(), self.lock.clone());
         // If the runtime has ended, the tasks of the nodes have also ended.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 for node in nodes.iter().flatten() {
                     node.shutdown().await;
                 }
-                drop((nodes, lock));
+                if let Some(own) = &own {
+                    own.shutdown().await;
+                }
+                drop((nodes, own, lock));
             });
         }
     }
@@ -258,7 +265,8 @@ impl Store {
         let shared = Shared {
             arcs: membership.arcs(),
             remote: membership.remote_groups(&clock),
-            nodes: node_set(vec![replicas]),
+            nodes: node_set(vec![own_replicas::usable(&replicas)]),
+            own_replicas: Some(replicas),
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
@@ -271,11 +279,7 @@ impl Store {
             account: config.account,
             lock: Some(lock),
         };
-        let store = Self { shared: Arc::new(shared), pinned: None, owner: None };
-        for replicas in store.current_nodes().iter() {
-            store.start_work_of(replicas, &config.directory);
-        }
-        Ok(store)
+        Ok(Self { shared: Arc::new(shared), pinned: None, owner: None })
     }
 
     /// Opens the store without its periodic work, for tests. For example, expired items are not deleted.
@@ -303,6 +307,7 @@ impl Store {
                 .map_or(0, |replicas| u32::try_from(replicas.len()).unwrap_or(ARCS_MAX)),
             remote: Vec::new(),
             nodes: node_set(nodes),
+            own_replicas: None,
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),

@@ -266,7 +266,7 @@ fn note_leftovers(cluster: &Cluster) {
     let coverage = &cluster.environment.coverage;
     let (mut prepared, mut decided) = (BTreeSet::new(), BTreeSet::new());
     for machinery in cluster.nodes().filter_map(|node| cluster.machinery(node)) {
-        for arc in machinery.arcs() {
+        for arc in cluster.arcs() {
             let Some(view) = cluster.view(machinery.node, arc) else { continue };
             prepared.extend(read_prepared(&*view).into_iter().flatten().map(|(id, _)| id));
             decided.extend(read_incomplete(&*view).into_iter().flatten().map(|(id, _)| id));
@@ -301,11 +301,7 @@ async fn wait_for_outbox(cluster: &Cluster) -> bool {
 
 /// Returns whether a node leads any arc.
 fn leads(cluster: &Cluster, node: usize) -> bool {
-    let (replica, machinery) = (cluster.replica(node), cluster.machinery(node));
-    replica.zip(machinery).is_some_and(|(replica, machinery)| {
-        let mut arcs = machinery.arcs();
-        arcs.any(|arc| replica.leads(arc))
-    })
+    cluster.replica(node).is_some_and(|replica| cluster.arcs().any(|arc| replica.leads(arc)))
 }
 
 /// Waits for a limited time until a node leads an arc with undelivered index entries. Returns

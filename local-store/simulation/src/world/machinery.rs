@@ -30,18 +30,15 @@ pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 #[derive(Debug)]
 struct Medium {
     disk: SimulatedDisk,
-    /// The state of each arc that the node has.
+    /// The state of each arc that the node has or had.
     states: BTreeMap<ArcId, State>,
     /// Whether a state was ever damaged.
     was_damaged: bool,
 }
 
 impl Medium {
-    fn new(arcs: &[ArcId], memtable_bytes: Option<u64>) -> Self {
-        let disk = SimulatedDisk::default();
-        let state = |arc: &ArcId| (*arc, State::new(&disk, *arc, memtable_bytes));
-        let states = arcs.iter().map(state).collect();
-        Self { disk, states, was_damaged: false }
+    fn new() -> Self {
+        Self { disk: SimulatedDisk::default(), states: BTreeMap::new(), was_damaged: false }
     }
 }
 
@@ -52,8 +49,6 @@ pub struct Machinery {
     pub node: usize,
     /// The number of arcs of the ring.
     pub arcs: u32,
-    /// The arcs of which the node has a replica.
-    held: Vec<ArcId>,
     memtable_bytes: Option<u64>,
     medium: Mutex<Medium>,
     /// The node's clock.
@@ -70,13 +65,11 @@ impl Machinery {
     /// Creates an empty machine for a node of the plan.
     #[must_use]
     pub fn new(environment: &Arc<Environment>, node: usize, plan: &Plan) -> Arc<Self> {
-        let held: Vec<ArcId> = plan.arcs_of(node).collect();
         Arc::new(Self {
             node,
             arcs: plan.arcs,
             memtable_bytes: plan.memtable_bytes,
-            medium: Mutex::new(Medium::new(&held, plan.memtable_bytes)),
-            held,
+            medium: Mutex::new(Medium::new()),
             clock: NodeClock::new(environment),
             log_options: log::Options {
                 segment_bytes: SEGMENT_BYTES,
@@ -100,16 +93,14 @@ impl Machinery {
         self.medium().disk.clone()
     }
 
-    /// Returns the state of an arc, or `None` if the node has no replica of it. When the node's process ends,
-    /// the state loses batches that were not persisted.
+    /// Returns the state of an arc, which is empty at first. When the node's process ends, the state loses
+    /// batches that were not persisted.
     #[must_use]
-    pub fn state(&self, arc: ArcId) -> Option<State> {
-        self.medium().states.get(&arc).cloned()
-    }
-
-    /// Returns the arcs of which the node has a replica.
-    pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<'_> {
-        self.held.iter().copied()
+    pub fn state(&self, arc: ArcId) -> State {
+        let mut medium = self.medium();
+        let Medium { disk, states, .. } = &mut *medium;
+        let state = || State::new(disk, arc, self.memtable_bytes);
+        states.entry(arc).or_insert_with(state).clone()
     }
 
     /// Returns whether the states are those of the production engine.
@@ -120,7 +111,7 @@ impl Machinery {
 
     /// Replaces the media with empty media. The node must not be running.
     pub fn replace_medium(&self) {
-        *self.medium() = Medium::new(&self.held, self.memtable_bytes);
+        *self.medium() = Medium::new();
     }
 
     /// Damages some bytes of a log segment. Returns false if there is no segment to damage. Never

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use node::ring::{ArcId, holders};
 use partition::mutation::Mutation;
 use storage::disk::SplitMix64;
 
@@ -298,15 +297,6 @@ impl Plan {
             mutation: None,
             faults,
         }
-    }
-}
-
-impl Plan {
-    /// Returns the arcs of which a node has a replica.
-    pub fn arcs_of(&self, node: usize) -> impl Iterator<Item = ArcId> + use<> {
-        let slots: Vec<u64> = (1..=self.nodes as u64).collect();
-        let has = move |arc: &ArcId| holders(*arc, &slots).contains(&(node as u64));
-        (0..self.arcs).map(ArcId).filter(has)
     }
 }
 

@@ -100,7 +100,7 @@ impl SingleNode {
     /// The errors of [`recover`].
     pub fn start(machinery: &Arc<Machinery>, on_fatal: OnFatal) -> Result<Arc<Self>, NodeError> {
         let alive: Alive = Arc::new(AtomicBool::new(true));
-        let state = machinery.state(ArcId::FIRST).ok_or("the machine has no arc")?;
+        let state = machinery.state(ArcId::FIRST);
         let storage = state.open(&alive)?;
         let (log, machine) = recover(&machinery.disk(), &*storage, &machinery.log_options)?;
         let shared = Arc::new(Shared {

@@ -31,7 +31,7 @@ pub(super) async fn refuse_older_copy(
     slot: u64,
     files: &NodeFiles,
 ) -> Result<(), Fatal> {
-    for leader in find_leaders(peers, files.state_locations.len()).await.values() {
+    for leader in find_leaders(peers, files.identity.arcs as usize).await.values() {
         let (term, last) = files.log.position(leader.arc);
         let Some(acknowledged) = leader.acknowledged.get(&files.identity.node) else { continue };
         // A leader of a later term may have replaced entries that were acknowledged in an earlier term.

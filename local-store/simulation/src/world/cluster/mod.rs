@@ -185,6 +185,11 @@ impl Cluster {
         holders(arc, &slots).into_iter().map(place)
     }
 
+    /// Returns the arcs of which a node has a replica when the cluster is created.
+    pub fn first_arcs(&self, node: usize) -> impl Iterator<Item = ArcId> {
+        self.arcs().filter(move |arc| self.holders(*arc).any(|holder| holder == node))
+    }
+
     /// Returns the arcs of the ring.
     pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
         let arcs = self.slots.first().map_or(0, |slot| slot.machinery.arcs);

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -19,8 +19,8 @@ use node::status::{Role, Status};
 use node::transport::{CallError, Envelope, Request, Response, Transport};
 use node::worker::{Job, Worker};
 use node::{
-    Ballot, FailureHandler, MemoryLocation, Node, NodeLog, Parts, Settings, StagedStorage,
-    StateLocation, WeakNode, slot_of,
+    Ballot, FailureHandler, MemoryLocation, Node, NodeLog, NodeParts, Replicas, Settings,
+    StagedStorage, StateLocation, States, incarnation_of, slot_of,
 };
 use partition::{Batch, Command, ReadError, Reply, Value, View, Visit};
 use server::store::{Assembly, Store};
@@ -55,11 +55,16 @@ const QUIET: Duration = Duration::from_millis(400);
 
 /// The running nodes, which messages can reach.
 #[derive(Clone, Default)]
-pub struct Directory(Arc<Mutex<BTreeMap<(u64, ArcId), WeakNode>>>);
+pub struct Directory(Arc<Mutex<BTreeMap<u64, Weak<Replicas>>>>);
 
 impl Directory {
-    fn nodes(&self) -> MutexGuard<'_, BTreeMap<(u64, ArcId), WeakNode>> {
+    fn nodes(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<Replicas>>> {
         self.0.lock()
+    }
+
+    /// Returns the replicas of a running node.
+    fn get(&self, node: u64) -> Option<Arc<Replicas>> {
+        self.nodes().get(&node)?.upgrade()
     }
 }
 
@@ -191,22 +196,22 @@ impl StateLocation for GuardedLocation {
     }
 }
 
-/// Returns the location of an arc's state for one process.
-fn location(
-    machinery: &Machinery,
-    arc: ArcId,
-    alive: &Alive,
-    damage: &Damage,
-) -> Result<Arc<CountedLocation>, Error> {
-    let (alive_too, damage) = (Arc::clone(alive), damage.clone());
-    let location: Arc<dyn StateLocation> = match machinery.state(arc) {
-        Some(State::Engine(state)) => Arc::new(state.location(alive, damage)?),
-        Some(State::Memory(location)) => {
-            Arc::new(GuardedLocation { location, alive: alive_too, damage })
-        }
-        None => Arc::new(MemoryLocation::default()),
-    };
-    Ok(CountedLocation::new(location, &machinery.environment))
+/// The locations of a node's states for one process.
+struct SimulatedStates {
+    machinery: Arc<Machinery>,
+    alive: Alive,
+    damage: Damage,
+}
+
+impl States for SimulatedStates {
+    fn location(&self, arc: ArcId) -> Result<Arc<dyn StateLocation>, Error> {
+        let (alive, damage) = (Arc::clone(&self.alive), self.damage.clone());
+        let location: Arc<dyn StateLocation> = match self.machinery.state(arc) {
+            State::Engine(state) => Arc::new(state.location(&alive, damage)?),
+            State::Memory(location) => Arc::new(GuardedLocation { location, alive, damage }),
+        };
+        Ok(CountedLocation::new(location, &self.machinery.environment))
+    }
 }
 
 /// A transport over the simulated network.
@@ -235,16 +240,7 @@ async fn deliver(
     delay: Duration,
 ) -> Option<Response> {
     tokio::time::sleep(delay).await;
-    let found = {
-        let nodes = directory.nodes();
-        let found = nodes.get(&(message.to, message.arc)).cloned();
-        if found.is_none() && nodes.keys().any(|(node, _)| *node == message.to) {
-            // The process runs, but has no replica of the arc.
-            return Some(Response::NotLeader);
-        }
-        found
-    };
-    let node = found?.upgrade()?;
+    let node = directory.get(message.to)?;
     let to = place(message.to);
     let work = tokio::spawn(async move { node.handle(message).await });
     cluster.attach(to, work.abort_handle());
@@ -279,7 +275,8 @@ impl Transport for SimulatedTransport {
         let arrivals = arrivals.filter(|_| raft);
         arrivals.for_each(|delay| drop(send(message.clone(), delay)));
         let environment = Arc::clone(&self.cluster.environment);
-        if !self.directory.nodes().contains_key(&(message.from, message.arc)) {
+        let own = self.directory.get(message.from);
+        if own.is_some_and(|replicas| replicas.get(message.arc).is_none()) {
             match message.request {
                 Request::Submit(_) => environment.coverage.hit("write to another node's arc"),
                 Request::Read(_) => environment.coverage.hit("read of another node's arc"),
@@ -320,7 +317,7 @@ impl Transport for SimulatedTransport {
         if environment.seed.is_multiple_of(2) || !self.alive.load(Ordering::SeqCst) {
             return None;
         }
-        let ballot = self.directory.nodes().get(&(node, arc))?.upgrade()?.ballot();
+        let ballot = self.directory.get(node)?.get(arc)?.ballot();
         environment.coverage.hit("votes seen");
         ballot
     }
@@ -329,7 +326,7 @@ impl Transport for SimulatedTransport {
 /// A running node: its replica of each arc, and the store's own code that uses them.
 pub struct ReplicatedNode {
     store: Store,
-    replicas: Vec<Node>,
+    replicas: Arc<Replicas>,
     directory: Directory,
     clock: Arc<Clock>,
     alive: Alive,
@@ -367,39 +364,39 @@ impl ReplicatedNode {
             cluster: cluster.clone(),
             alive: Arc::clone(&alive),
         });
-        let parts = |(arc, state_location): (ArcId, Arc<CountedLocation>)| Parts {
+        let parts = NodeParts {
             id,
-            arc,
-            log: log.clone(),
-            state_location,
-            worker: Arc::clone(&state_worker) as Arc<dyn Worker>,
+            log,
+            states: Arc::new(SimulatedStates {
+                machinery: Arc::clone(machinery),
+                alive: Arc::clone(&alive),
+                damage: damage.clone(),
+            }),
+            worker: state_worker,
             transport: Arc::clone(&transport) as Arc<dyn Transport>,
             clock: Arc::clone(&clock),
             settings: settings(machinery.arcs),
-            seed: seed ^ (u64::from(arc.0) << 56),
+            seed,
             damage: damage.clone(),
-            on_fatal: Arc::clone(&on_fatal),
+            on_fatal,
         };
-        let mut locations = Vec::new();
-        for arc in machinery.arcs() {
-            locations.push((arc, location(machinery, arc, &alive, &damage)?));
-        }
-        let parts = locations.into_iter().map(parts).collect();
-        let replicas = Node::start_all(parts).await?;
-        for replica in &replicas {
-            cluster.directory.nodes().insert((id, replica.arc()), replica.downgrade());
-        }
+        // A node that lost its disk gets its replicas from the leaders.
+        let is_first = incarnation_of(id) == 0;
+        let first: Vec<ArcId> =
+            if is_first { cluster.first_arcs(machinery.node).collect() } else { Vec::new() };
+        let replicas = Replicas::start(parts, &first).await?;
+        cluster.directory.nodes().insert(id, Arc::downgrade(&replicas));
         let group = |arc| {
             RemoteGroup::new(RemoteParts {
                 arc,
-                own: id,
+                own: Arc::downgrade(&replicas),
                 transport: Arc::clone(&transport) as Arc<dyn Transport>,
                 clock: Arc::clone(&clock),
                 timeout: Settings::default().request,
             })
         };
         let store = Store::assemble(Assembly {
-            replicas: replicas.clone(),
+            replicas: Arc::clone(&replicas),
             groups: cluster.arcs().map(group).collect(),
             clock: Arc::clone(&clock),
             seed: seed.rotate_left(17),
@@ -409,7 +406,7 @@ impl ReplicatedNode {
     }
 
     fn replica(&self, arc: ArcId) -> Option<Node> {
-        self.replicas.iter().find(|replica| replica.arc() == arc).cloned()
+        self.replicas.get(arc)
     }
 }
 
@@ -499,12 +496,12 @@ impl Replica for ReplicatedNode {
 
     fn describe(&self) -> String {
         let statuses: Vec<String> =
-            self.replicas.iter().map(|node| format!("{:?}", node.status())).collect();
+            self.statuses().iter().map(|status| format!("{status:?}")).collect();
         statuses.join("; ")
     }
 
     fn statuses(&self) -> Vec<Status> {
-        self.replicas.iter().map(Node::status).collect()
+        self.replicas.running().iter().map(Node::status).collect()
     }
 
     fn damage(&self) -> Option<String> {
@@ -512,7 +509,7 @@ impl Replica for ReplicatedNode {
     }
 
     fn verify(&self) {
-        for replica in &self.replicas {
+        for replica in self.replicas.running().iter() {
             // The results are not needed, because the state itself reports damage.
             let _ =
                 replica.view().scan(&[0], &[u8::MAX], false, &mut |_, _| ControlFlow::Continue(()));
@@ -530,16 +527,10 @@ impl Replica for ReplicatedNode {
 
     fn crash(&self) {
         self.alive.store(false, Ordering::SeqCst);
-        for replica in &self.replicas {
-            self.directory.nodes().remove(&(replica.id(), replica.arc()));
-        }
+        self.directory.nodes().remove(&self.replicas.id());
         self.workers.iter().for_each(|worker| worker.task.abort());
-        let replicas = self.replicas.clone();
+        let replicas = Arc::clone(&self.replicas);
         // The remaining tasks end later, without any further effect.
-        tokio::spawn(async move {
-            for replica in replicas {
-                replica.shutdown().await;
-            }
-        });
+        tokio::spawn(async move { replicas.shutdown().await });
     }
 }

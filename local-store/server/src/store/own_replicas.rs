@@ -1,0 +1,63 @@
+//! The replicas of a process with one node: requests use a replica from the time it is a voter until another
+//! node replaces it.
+//!
+//! A replica that is being filled lacks data, and a replica that was replaced gets no more entries. Requests
+//! for their arcs go to other nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Store, WeakStore};
+use node::{Node, Replicas};
+
+/// The interval at which the replicas are checked if none was added or removed. It is short, because requests
+/// for an arc that this process has just begun to lead take a detour until then.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Returns the replicas that requests may use.
+pub(super) fn usable(replicas: &Replicas) -> Vec<Node> {
+    replicas.running().iter().filter(|node| is_usable(node)).cloned().collect()
+}
+
+fn is_usable(node: &Node) -> bool {
+    node.leads() || node.status().voters.contains(&node.id())
+}
+
+/// Keeps the store's set of replicas up to date while the store exists. Calls `begin` with each new replica.
+pub(super) async fn follow(
+    store: WeakStore,
+    replicas: Arc<Replicas>,
+    begin: impl Fn(&Store, &Node) + Send,
+) {
+    let mut changes = replicas.subscribe();
+    let mut begun: Vec<Node> = Vec::new();
+    loop {
+        let Some(upgraded) = store.upgrade() else { return };
+        let running = Arc::clone(&changes.borrow_and_update());
+        begun.retain(|node| running.iter().any(|other| other.is_same(node)));
+        for node in running.iter() {
+            if !begun.iter().any(|other| other.is_same(node)) {
+                begin(&upgraded, node);
+                begun.push(node.clone());
+            }
+        }
+        upgraded.use_replicas(usable(&replicas));
+        drop((upgraded, running));
+        // The sender exists as long as `replicas`.
+        let _ = tokio::time::timeout(CHECK_INTERVAL, changes.changed()).await;
+    }
+}
+
+impl Store {
+    fn use_replicas(&self, replicas: Vec<Node>) {
+        self.shared.nodes.send_if_modified(|nodes| {
+            let known = nodes.first().map(Vec::as_slice).unwrap_or_default();
+            let is_same = known.len() == replicas.len()
+                && known.iter().zip(&replicas).all(|(one, other)| one.is_same(other));
+            if !is_same {
+                *nodes = Arc::new(vec![replicas]);
+            }
+            !is_same
+        });
+    }
+}
