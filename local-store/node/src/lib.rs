@@ -49,8 +49,8 @@ pub use self::local_transport::LocalTransport;
 pub use self::node::{Node, Parts, Settings, WeakNode};
 pub use self::node_log::{GroupLog, NodeLog};
 pub use self::redundancy::{InsufficientRedundancy, check_redundancy};
-pub use self::replicas::{NodeParts, Replicas, Running, States};
 pub use self::replica::{Replica, SnapshotData, check_continuity};
+pub use self::replicas::{NodeParts, Replicas, Running, States};
 pub use self::state_location::{DirectoryLocation, MemoryLocation, StagedStorage, StateLocation};
 pub use self::types::{
     NodeId, Payload, Replies, Runtime, TypeConfig, incarnation_of, node_id, random_seed, slot_of,

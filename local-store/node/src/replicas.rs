@@ -18,6 +18,7 @@ use crate::node_log::NodeLog;
 use crate::remote::RemoteGroup;
 use crate::ring::ArcId;
 use crate::state_location::StateLocation;
+use crate::status::Status;
 use crate::transport::{Envelope, Request, Response, Transport};
 use crate::types::NodeId;
 use crate::worker::Worker;
@@ -110,6 +111,18 @@ impl Replicas {
         self.parts.id
     }
 
+    /// Returns whether the node's log contains an entry or a vote.
+    #[must_use]
+    pub fn holds_data(&self) -> bool {
+        !self.parts.log.is_fresh()
+    }
+
+    /// Returns the record of the damage of the node's disk.
+    #[must_use]
+    pub fn damage(&self) -> &Damage {
+        &self.parts.damage
+    }
+
     /// Returns the running replicas.
     #[must_use]
     pub fn running(&self) -> Running {
@@ -119,6 +132,12 @@ impl Replicas {
     /// Returns a receiver of the running replicas, which is notified of every change.
     pub fn subscribe(&self) -> watch::Receiver<Running> {
         self.running.subscribe()
+    }
+
+    /// Returns the status of each running replica.
+    #[must_use]
+    pub fn statuses(&self) -> Vec<Status> {
+        self.running().iter().map(Node::status).collect()
     }
 
     /// Returns the replica of an arc.
@@ -162,6 +181,7 @@ impl Replicas {
         if self.parts.log.has_left(arc) {
             empty(&*parts.state_location).map_err(io::Error::other)?;
         }
+        self.parts.log.join(arc).await?;
         let node = Node::start(parts).await?;
         self.replace(|running| {
             running.push(node.clone());

@@ -13,6 +13,10 @@ pub type NodeId = u64;
 /// The number of replicas of an arc, if there are enough nodes.
 pub const REPLICAS: usize = 3;
 
+/// The maximum number of nodes. Each node has two connections to every other node, and asks all of them when
+/// it looks for the leader of an arc.
+pub const NODES_MAX: usize = 15;
+
 /// Returns the nodes with a replica of an arc, at most [`REPLICAS`]: the node at the arc's end, and
 /// the nodes after it in the ring. Each arc ends at the position of a node, in the order of
 /// `nodes`.

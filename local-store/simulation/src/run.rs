@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
 use model::Item;
 use model::encoding::decode_item;
 use node::ring::{ArcId, REPLICAS};
@@ -15,7 +16,7 @@ use partition::{
     find_index_work, read_encoded_entries, read_encoded_items, read_incomplete, read_prepared,
     read_shard_records, unacknowledged_changes,
 };
-use partition::{Command, Position, Reply, TimeToLiveChange};
+use partition::{Command, Position, Reply, RingChange, Slot, TimeToLiveChange};
 use server::store::RingView;
 use tokio::task::JoinSet;
 
@@ -30,7 +31,7 @@ use crate::request::{Answer, EXPIRES_AT, Endpoint, INDEX, KEY, LATE_INDEX, Reque
 use crate::workload::{
     Client, Signals, bank, counters, expiring, readers, registers, transactions,
 };
-use crate::world::cluster::Cluster;
+use crate::world::cluster::{Cluster, membership};
 use crate::world::coverage::Counts;
 use crate::world::endpoint::SimulatedEndpoint;
 use crate::world::environment::{Environment, stream};
@@ -215,7 +216,12 @@ async fn begin_groups(cluster: &Cluster) -> Result<(), HarnessError> {
         let first = cluster.replica(node).ok_or_else(|| format!("node {node} is not running"))?;
         first.begin(arc, members).await?;
     }
-    Ok(())
+    let slot = |node| Some((Slot::new(u8::try_from(node).ok()?)?, None));
+    let members = cluster.nodes().filter(|node| cluster.is_member(*node));
+    let nodes = members.filter_map(slot).collect();
+    let arcs = u32::try_from(cluster.arcs().count()).unwrap_or(u32::MAX);
+    let founded = membership::change(cluster, RingChange::Found { nodes, arcs }, 100).await;
+    founded.map(|_| ()).ok_or_else(|| "the ring was not founded".into())
 }
 
 /// Creates the table and enables TTL, through any node that accepts it.
@@ -293,8 +299,9 @@ async fn end_faults(cluster: &Cluster) -> Vec<Violation> {
             machinery.disk().set_full(false);
             machinery.clock.set_skew(0);
         }
-        cluster.start(node).await;
     }
+    // A node that has lost its disk starts only when the others run.
+    join_all(cluster.nodes().map(|node| cluster.start(node))).await;
     cluster.environment.note("all faults are over");
     let in_flight = Arc::default();
     let probe = SimulatedEndpoint::new(cluster, "probe", &in_flight);

@@ -61,6 +61,14 @@ impl Node {
         metrics.membership_config.log_id().as_ref().map(|at| at.index)
     }
 
+    /// Transfers leadership to another voter, if this node leads. The transfer may fail; repeat the call if this
+    /// node still leads.
+    pub async fn transfer_leadership(&self, to: NodeId) {
+        if let Err(error) = self.inner.raft.trigger().transfer_leader(to).await {
+            tracing::debug!(%error, "a node stopped before it transferred leadership");
+        }
+    }
+
     /// Starts an election immediately. Use it when all nodes have just started and there is no
     /// leader to wait for. If there is a leader, an election is harmless.
     pub async fn stand(&self) {

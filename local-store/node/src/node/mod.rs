@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
 use partition::mutation::{self, Mutation};
-use partition::{ArcPosition, Catalogue, Command, Reply, TableId, View};
+use partition::{ArcPosition, Catalogue, Command, Reply, Ring, TableId, View};
 use storage::Storage;
 use storage::disk::Damage;
 
@@ -372,6 +372,13 @@ impl Node {
     #[must_use]
     pub fn catalogue(&self) -> Arc<Catalogue> {
         self.inner.replica.catalogue()
+    }
+
+    /// Returns the ring as of the last entry that this node has applied. Only replicas of the first arc have a
+    /// ring.
+    #[must_use]
+    pub fn ring(&self) -> Arc<Ring> {
+        self.inner.replica.ring()
     }
 
     /// Returns the leader, as far as this node knows.

@@ -85,9 +85,9 @@ impl Group {
     /// When the record does not continue the previous records, for example because an index is
     /// missing.
     pub(super) fn take(&mut self, position: u64, record: Record, keep: bool) -> Result<(), LogGap> {
-        self.has_left &= matches!(record, Record::Cut(_));
         match record {
             Record::Left => self.leave(),
+            Record::Joined => self.has_left = false,
             Record::Vote(vote) => self.vote = Some(vote),
             Record::Cut(from) => self.cut(from),
             Record::Purged(upto) => self.purge(upto),

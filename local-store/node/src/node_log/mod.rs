@@ -169,6 +169,15 @@ impl NodeLog {
         self.shared.lock().groups.get(&arc).is_some_and(|group| group.has_left)
     }
 
+    /// Records durably that the node has joined a group. Called before the node acknowledges anything as a
+    /// member, because a member that forgets its group after a crash would not vote.
+    ///
+    /// # Errors
+    /// When the disk has failed.
+    pub async fn join(&self, arc: ArcId) -> io::Result<()> {
+        self.write_durably(arc, [Record::Joined]).await
+    }
+
     /// Drops everything of a group but the vote, durably. The replica of the group must have ended.
     ///
     /// # Errors
@@ -277,8 +286,13 @@ impl NodeLog {
             .flat_map(|(arc, group)| {
                 let vote = group.vote.map(Record::Vote);
                 let purged = group.purged.map(Record::Purged);
-                let left = group.has_left.then_some(Record::Left);
-                vote.into_iter().chain(purged).chain(left).map(|record| (*arc, record))
+                let presence = match (group.has_left, group.vote, group.purged) {
+                    (true, ..) => Some(Record::Left),
+                    (false, None, None) => Some(Record::Joined),
+                    (false, ..) => None,
+                };
+                let records = vote.into_iter().chain(purged).chain(presence);
+                records.map(|record| (*arc, record))
             })
             .collect();
         let first_kept = state.next_position;

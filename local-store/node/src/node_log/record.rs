@@ -24,6 +24,7 @@ const VOTE: u8 = 4;
 const CUT: u8 = 5;
 const PURGED: u8 = 6;
 const LEFT: u8 = 7;
+const JOINED: u8 = 8;
 
 /// One record of a group.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,8 +39,9 @@ pub(super) enum Record {
     /// entries.
     Purged(LogId),
     /// The node has left the group: it needs no entry of the group any more. Its last vote stays valid.
-    /// The next entry, vote or purge of the group ends this.
     Left,
+    /// The node has joined the group. It takes part in elections, even if it has no entry yet.
+    Joined,
 }
 
 /// The reason why a record cannot be decoded: it is damaged, or of another version.
@@ -72,6 +74,7 @@ pub(super) fn encode(arc: ArcId, record: &Record) -> Result<(u64, log::Payload),
         }
         Record::Cut(from) => (0, head(CUT, arc, *from, 0).into()),
         Record::Left => (0, head(LEFT, arc, 0, 0).into()),
+        Record::Joined => (0, head(JOINED, arc, 0, 0).into()),
         Record::Purged(at) => (at.leader_id.term, head(PURGED, arc, at.index, 0).into()),
     })
 }
@@ -102,6 +105,7 @@ pub(super) fn decode(term: u64, payload: Vec<u8>) -> Result<(ArcId, Record), Rec
         CUT => Record::Cut(at.index),
         PURGED => Record::Purged(at),
         LEFT => Record::Left,
+        JOINED => Record::Joined,
         COMMANDS => {
             let body = Bytes::from(payload).slice(HEAD_BYTES..);
             entry(EntryPayload::Normal(Payload::new(body)))
@@ -138,6 +142,7 @@ mod tests {
             Record::Cut(12),
             Record::Purged(log_id(3, 8)),
             Record::Left,
+            Record::Joined,
         ];
         for record in records {
             let (term, payload) = encode(ArcId(5), &record).unwrap();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use locks::Mutex;
-use partition::{ArcId, Catalogue, Command, Reply};
+use partition::{ArcId, Catalogue, Command, ReadError, Reply, Ring, read_ring};
 
 pub use self::read::{Found, FoundRange, Wanted, WantedRange};
 pub use self::view::RemoteView;
@@ -64,7 +64,8 @@ struct Known {
     /// The highest log index that an answer has shown. Later reads show at least this entry.
     seen: u64,
     catalogue: Arc<Catalogue>,
-    /// The version of the catalogue; `None` before the first answer.
+    ring: Arc<Ring>,
+    /// The version of the catalogue and of the ring; `None` before the first answer.
     tables_version: Option<u64>,
 }
 
@@ -85,6 +86,12 @@ impl RemoteGroup {
     #[must_use]
     pub fn catalogue(&self) -> Arc<Catalogue> {
         Arc::clone(&self.known.lock().catalogue)
+    }
+
+    /// Returns the ring as of the last answer. Only the first arc has a ring.
+    #[must_use]
+    pub fn ring(&self) -> Arc<Ring> {
+        Arc::clone(&self.known.lock().ring)
     }
 
     /// Applies commands, in order, in one log entry of the group; see [`crate::Node::submit`].
@@ -127,7 +134,7 @@ impl RemoteGroup {
         }
     }
 
-    /// Brings the tables of [`RemoteGroup::catalogue`] up to date. If `is_strong` is true, they contain
+    /// Brings [`RemoteGroup::catalogue`] and [`RemoteGroup::ring`] up to date. If `is_strong` is true, they contain
     /// every change that was acknowledged before the call, and so do all later reads.
     ///
     /// # Errors
@@ -139,13 +146,16 @@ impl RemoteGroup {
             return Ok(());
         }
         let view = RemoteView::default();
-        let mut catalogue = Catalogue::read(&view);
+        let read = || Ok::<_, ReadError>((Catalogue::read(&view)?, read_ring(&view)?));
+        let mut definitions = read();
         while self.complete(&view).await? {
-            catalogue = Catalogue::read(&view);
+            definitions = read();
         }
-        let catalogue = catalogue.map_err(|error| SubmitError::NotDone(error.to_string()))?;
+        let (catalogue, ring) =
+            definitions.map_err(|error| SubmitError::NotDone(error.to_string()))?;
         let mut known = self.known.lock();
         known.catalogue = Arc::new(catalogue);
+        known.ring = Arc::new(ring.unwrap_or_default());
         known.tables_version = Some(found.tables_version);
         Ok(())
     }

@@ -182,3 +182,122 @@ impl View for RemoteView {
         if has_all { Ok(()) } else { self.state.lock().extend(place) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::remote::read;
+    use storage::{MemoryStorage, Storage as _};
+
+    /// A read of a view: a key, or the first pairs of a range.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Get(u8),
+        Scan { from: u8, to: u8, reverse: bool, limit: usize },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let scan = (any::<u8>(), any::<u8>(), any::<bool>(), 1..40_usize);
+        prop_oneof![
+            any::<u8>().prop_map(Step::Get),
+            scan.prop_map(|(from, to, reverse, limit)| Step::Scan { from, to, reverse, limit }),
+        ]
+    }
+
+    /// Executes the steps, and gets the value of each key that a scan visits, as a query of an index does.
+    fn execute(view: &dyn View, steps: &[Step]) -> Vec<(Vec<u8>, Option<Value>)> {
+        let mut found = Vec::new();
+        for step in steps {
+            match step {
+                Step::Get(key) => found.push((vec![*key], view.get(&[*key]).unwrap())),
+                Step::Scan { from, to, reverse, limit } => {
+                    let mut left = *limit;
+                    let scanned = view.scan(&[*from], &[*to], *reverse, &mut |key, _| {
+                        found.push((key.to_vec(), view.get(key).unwrap()));
+                        left -= 1;
+                        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                    });
+                    scanned.unwrap();
+                }
+            }
+        }
+        found
+    }
+
+    proptest! {
+        /// Goal: reads that fetch from another node return what direct reads return, whatever the sizes of the
+        /// values.
+        #[test]
+        fn remote_reads_equal_direct_reads(
+            sizes in prop::collection::btree_map(any::<u8>(), 0..40_000_usize, 0..60),
+            steps in prop::collection::vec(step(), 1..12),
+        ) {
+            let storage = MemoryStorage::new();
+            let put = |(key, size): (u8, usize)| partition::Op::Put(vec![key], vec![key; size].into());
+            let ops = sizes.into_iter().map(put).collect();
+            storage.apply(&partition::Batch { ops }).unwrap();
+            let direct = storage.view();
+            let remote = RemoteView::default();
+            let mut fetches = 0;
+            let found = loop {
+                let found = execute(&remote, &steps);
+                let Some((keys, ranges)) = remote.missing() else { break found };
+                let wanted = Wanted { is_strong: false, at_least: 0, keys, ranges };
+                let (values, ranges) = read::find(&*direct, &wanted).unwrap();
+                remote.take(wanted, Found { applied: 0, tables_version: 0, values, ranges });
+                fetches += 1;
+                prop_assert!(fetches < 64, "the reads do not end");
+            };
+            prop_assert_eq!(found, execute(&*direct, &steps));
+        }
+    }
+
+    /// Goal: a page of one range costs few messages. Method: a scan of 1 MB in items of 1 KB.
+    #[test]
+    fn a_page_needs_three_messages() {
+        let storage = MemoryStorage::new();
+        let key = |number: u32| number.to_be_bytes().to_vec();
+        let ops = (0..5_000).map(|number| partition::Op::Put(key(number), vec![7; 1_020].into()));
+        storage.apply(&partition::Batch { ops: ops.collect() }).unwrap();
+        let remote = RemoteView::default();
+        let mut bytes = 0;
+        while bytes < 1_024 * 1_024 {
+            bytes = 0;
+            let scanned = remote.scan(&key(0), &key(u32::MAX), false, &mut |key, value| {
+                bytes += key.len() + value.len();
+                if bytes < 1_024 * 1_024 {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            });
+            scanned.unwrap();
+            let Some((keys, ranges)) = remote.missing() else { continue };
+            let wanted = Wanted { is_strong: false, at_least: 0, keys, ranges };
+            let (values, ranges) = read::find(&*storage.view(), &wanted).unwrap();
+            remote.take(wanted, Found { applied: 0, tables_version: 0, values, ranges });
+        }
+        assert_eq!(remote.fetches(), 3);
+    }
+
+    #[test]
+    fn a_read_without_a_bound_is_refused() {
+        let remote = RemoteView::default();
+        let all = |view: &RemoteView| {
+            view.scan(&[0], &[255], false, &mut |_, _| ControlFlow::Continue(()))
+        };
+        let mut last = Ok(());
+        for _ in 0..10 {
+            last = all(&remote);
+            let Some((keys, ranges)) = remote.missing() else { break };
+            let wanted = Wanted { is_strong: false, at_least: 0, keys, ranges };
+            let ranges = vec![FoundRange { pairs: vec![(vec![1], vec![])], is_whole: false }];
+            remote.take(wanted, Found { applied: 0, tables_version: 0, values: vec![], ranges });
+        }
+        assert!(last.unwrap_err().to_string().contains("at once"));
+    }
+}

@@ -19,7 +19,7 @@ use locks::{Mutex, RwLock};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use partition::mutation::{self, Mutation};
-use partition::{ArcPosition, Batch, Catalogue, Machine, Op, Reply, TableId, View};
+use partition::{ArcPosition, Batch, Catalogue, Machine, Op, Reply, Ring, TableId, View};
 use tokio::sync::{Notify, watch};
 
 use crate::error::StartError;
@@ -67,7 +67,9 @@ pub(super) const COMPARED_EVERY: u64 = 16;
 pub(super) struct Shared {
     storage: RwLock<Arc<dyn Storage>>,
     catalogue: RwLock<Arc<Catalogue>>,
-    /// A log index as of which the tables are those of `catalogue`.
+    /// The ring, which only the first arc has.
+    ring: RwLock<Arc<Ring>>,
+    /// A log index as of which the tables are those of `catalogue`, and the ring is `ring`.
     tables_version: AtomicU64,
     applied: watch::Sender<Option<u64>>,
     arrivals: Arrivals,
@@ -119,16 +121,23 @@ impl Shared {
         Arc::clone(&self.storage.read())
     }
 
-    /// Returns the index of the last applied entry, and a number that identifies the tables: the number
-    /// differs whenever their definitions differ.
+    /// Returns the index of the last applied entry, and a number that identifies the tables and the ring: the
+    /// number differs whenever they differ.
     pub(super) fn versions(&self) -> (u64, u64) {
         let applied = self.applied.borrow().unwrap_or(0);
         (applied, self.tables_version.load(Ordering::Acquire))
     }
 
-    fn set_catalogue(&self, catalogue: &Arc<Catalogue>, index: u64) {
-        if !Arc::ptr_eq(&self.catalogue(), catalogue) {
+    pub(super) fn ring(&self) -> Arc<Ring> {
+        Arc::clone(&self.ring.read())
+    }
+
+    /// Publishes the tables and the ring as of the entry at `index`.
+    fn set_definitions(&self, machine: &Machine, index: u64) {
+        let (catalogue, ring) = (machine.catalogue(), machine.ring());
+        if !Arc::ptr_eq(&self.catalogue(), catalogue) || !Arc::ptr_eq(&self.ring(), ring) {
             *self.catalogue.write() = Arc::clone(catalogue);
+            *self.ring.write() = Arc::clone(ring);
             self.tables_version.store(index, Ordering::Release);
         }
     }
@@ -187,6 +196,7 @@ impl Replica {
         let shared = Arc::new(Shared {
             storage: RwLock::new(storage),
             catalogue: RwLock::new(Arc::clone(machine.catalogue())),
+            ring: RwLock::new(Arc::clone(machine.ring())),
             tables_version: AtomicU64::new(applied.map_or(0, |at| at.index)),
             applied: watch::Sender::new(applied.map(|at| at.index)),
             arrivals: Arrivals::default(),
@@ -266,7 +276,7 @@ impl Replica {
         if is_first_of_term || is_membership {
             self.set_standing();
         }
-        self.shared.set_catalogue(self.machine.catalogue(), at.index);
+        self.shared.set_definitions(&self.machine, at.index);
         self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
         // Only the proposing replica notifies, and only after the entry is visible, so that every woken task
         // sees it.
@@ -370,7 +380,7 @@ impl Replica {
         self.membership = meta.last_membership;
         *self.shared.storage.write() = storage;
         let index = self.applied.map_or(0, |at| at.index);
-        self.shared.set_catalogue(self.machine.catalogue(), index);
+        self.shared.set_definitions(&self.machine, index);
         self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
         self.set_standing();
         self.shared.applied.send_replace(self.applied.map(|at| at.index));

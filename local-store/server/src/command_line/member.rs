@@ -10,7 +10,7 @@ use crate::fatal::{Fatal, fatal};
 use crate::gate;
 use crate::peer::ClusterSecret;
 use crate::store::Member;
-use node::ring::REPLICAS;
+use node::ring::{NODES_MAX, REPLICAS};
 
 /// The highest slot of a node. The slot is stored in eight bits of a node's id.
 const SLOT_MAX: u64 = 255;
@@ -19,14 +19,14 @@ const SLOT_MAX: u64 = 255;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "One process per node")]
 pub(super) struct Flags {
-    /// Run only the node with this number, from 1 to 255, in a store of three processes whose
+    /// Run only the node with this number, from 1 to 255, in a store of several processes whose
     /// addresses --peer specifies; to replace a lost node, restart its process, with an empty
     /// directory if necessary
     #[arg(long, value_name = "NUMBER", requires = "peer", conflicts_with = "replicas")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=SLOT_MAX))]
     node: Option<u64>,
-    /// Address at which the node with this number listens for its peers; repeat the flag for each of
-    /// the three nodes, including this node, with the same values on every node
+    /// Address at which the node with this number listens for its peers; repeat the flag for each
+    /// node, three or more, including this node, with the same values on every node
     #[arg(long, value_name = "NUMBER=ADDRESS", requires = "node", value_parser = parse_peer)]
     peer: Vec<(u64, SocketAddr)>,
     /// File with a secret that all nodes share; required if a peer does not have a loopback address;
@@ -74,9 +74,9 @@ fn check_peers(
     if addresses.len() != peers.len() {
         return Err(fatal!("--peer names a node twice; name each node once"));
     }
-    if addresses.len() != REPLICAS {
+    if !(REPLICAS..=NODES_MAX).contains(&addresses.len()) {
         return Err(fatal!(
-            "{} named with --peer; name all {REPLICAS} nodes of the store, including this one",
+            "{} named with --peer; name all nodes of the store, {REPLICAS} to {NODES_MAX}, including this one",
             match addresses.len() {
                 1 => "1 node is".to_owned(),
                 nodes => format!("{nodes} nodes are"),

@@ -16,7 +16,7 @@ use super::frame::{FrameReader, PAYLOAD_BYTES_MAX, Seal};
 use super::handshake::{self, Failure, OpenConnection};
 use super::{Answer, Handler, Local, PeerIdentity, Question};
 use crate::gate::connections::Connections;
-use node::ring::REPLICAS;
+use node::ring::NODES_MAX;
 use node::transport::Response;
 use platform::descriptors::Descriptors;
 
@@ -31,7 +31,7 @@ const GREETINGS_PART: usize = 8;
 /// connections.
 const CONNECTIONS_PER_PEER: usize = 4;
 /// The maximum number of connections of all peers.
-const CONNECTIONS_OF_PEERS: usize = (REPLICAS - 1) * CONNECTIONS_PER_PEER;
+const CONNECTIONS_OF_PEERS: usize = (NODES_MAX - 1) * CONNECTIONS_PER_PEER;
 /// The maximum number of unanswered messages of one connection. At the maximum, the process stops
 /// reading from the connection until it has sent answers.
 const QUESTIONS_MAX: usize = 2048;

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use locks::Mutex;
 use partition::{ARCS_MAX, TransactionId};
 
-use super::{Shared, Store, outbox_relay, own_replicas, scrub, ticks};
+use super::{Shared, Store, movement, outbox_relay, own_replicas, scrub, ticks};
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
 use node::clock::Clock;
@@ -109,11 +110,12 @@ impl Store {
     pub fn ticks(&self) -> impl Future<Output = ()> + use<> {
         let (work, tables) = (ticks::run(self.downgrade()), ticks::follow_tables(self.downgrade()));
         let replicas = self.shared.own_replicas.clone().map(|replicas| {
+            let movement = movement::run(self.downgrade(), Arc::downgrade(&replicas));
             let begin = |store: &Self, node: &Node| store.begin_work_of(node);
-            own_replicas::follow(self.downgrade(), replicas, begin)
+            futures::future::join(movement, own_replicas::follow(self.downgrade(), replicas, begin))
         });
         async move {
-            tokio::join!(work, tables, futures::future::OptionFuture::from(replicas));
+            tokio::join!(work, tables, OptionFuture::from(replicas));
         }
     }
 

@@ -405,20 +405,19 @@ pub(super) async fn start_replicas(
     for arc in (0..arcs).map(ArcId) {
         locations.push((arc, files.states.location(arc).map_err(Fatal::new)?));
     }
-    let parts =
-        locations.into_iter().map(|(arc, state_location)| Parts {
-            id,
-            arc,
-            log: files.log.clone(),
-            state_location,
-            worker: Arc::clone(&files.worker),
-            transport: Arc::clone(&transport),
-            clock: Arc::clone(clock),
-            settings: Settings { arcs, ..settings.clone() },
-            seed: random_seed() ^ id ^ u64::from(arc.0),
-            damage: files.damage.clone(),
-            on_fatal: Arc::clone(&host.on_fatal),
-        });
+    let parts = locations.into_iter().map(|(arc, state_location)| Parts {
+        id,
+        arc,
+        log: files.log.clone(),
+        state_location,
+        worker: Arc::clone(&files.worker),
+        transport: Arc::clone(&transport),
+        clock: Arc::clone(clock),
+        settings: Settings { arcs, ..settings.clone() },
+        seed: random_seed() ^ id ^ u64::from(arc.0),
+        damage: files.damage.clone(),
+        on_fatal: Arc::clone(&host.on_fatal),
+    });
     Node::start_all(parts.collect()).await.map_err(Fatal::new)
 }
 

@@ -20,8 +20,8 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::fatal::{Fatal, fatal};
 use super::states::DirectoryStates;
+use crate::fatal::{Fatal, fatal};
 use node::ring::{ArcId, holders};
 use node::worker::{ThreadWorker, Worker};
 use node::{

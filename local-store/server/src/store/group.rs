@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use partition::{Catalogue, Command, Reply};
 
 use node::remote::RemoteGroup;
@@ -24,7 +25,8 @@ impl Group {
     pub(crate) async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, SubmitError> {
         match self {
             Self::Here(node) => node.submit(commands).await,
-            Self::Elsewhere(remote) => remote.submit(commands).await,
+            // Boxed, so that the futures of requests that need no other process stay small.
+            Self::Elsewhere(remote) => remote.submit(commands).boxed().await,
         }
     }
 
@@ -36,6 +38,17 @@ impl Group {
         }
     }
 
+    /// Brings [`Group::catalogue`] up to date with the answers that this process has seen.
+    ///
+    /// # Errors
+    /// When no replica answers in time.
+    pub(crate) async fn follow(&self) -> Result<(), SubmitError> {
+        match self {
+            Self::Here(_) => Ok(()),
+            Self::Elsewhere(remote) => remote.refresh(false).boxed().await,
+        }
+    }
+
     /// Waits until later reads of the group show every write that was acknowledged before the call, and
     /// [`Group::catalogue`] shows every change of a table.
     ///
@@ -44,7 +57,7 @@ impl Group {
     pub(crate) async fn read_index(&self) -> Result<(), SubmitError> {
         match self {
             Self::Here(node) => node.read_index().await,
-            Self::Elsewhere(remote) => remote.refresh(true).await,
+            Self::Elsewhere(remote) => remote.refresh(true).boxed().await,
         }
     }
 }

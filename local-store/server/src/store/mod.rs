@@ -13,6 +13,7 @@ mod directory;
 mod group;
 pub(crate) mod long_reads;
 mod member;
+mod movement;
 mod node_set;
 pub(crate) mod outbox_relay;
 mod own_replicas;
@@ -558,14 +559,19 @@ impl Store {
         if self.arc_count() > 1 {
             return Box::pin(transactions::read(self, wanted)).await;
         }
-        let view = self.up_to_date().await?.view();
-        let read = |(table, key): &(&Arc<Table>, &PrimaryKey)| read_item(&*view, table, key);
-        let read_all = || wanted.iter().map(read).collect();
-        let items: Result<_, ReadError> = match wanted.len() {
-            ..=SHORT_READ_KEYS => read_all(),
-            _ => self.long_reads().run(read_all).await,
-        };
-        items.map(Ok).map_err(|error| Unavailable::NotDone(error.to_string()))
+        let store = self.up_to_date().await?;
+        loop {
+            let view = store.view();
+            let read = |(table, key): &(&Arc<Table>, &PrimaryKey)| read_item(&*view, table, key);
+            let read_all = || wanted.iter().map(read).collect();
+            let items: Result<_, ReadError> = match wanted.len() {
+                ..=SHORT_READ_KEYS => read_all(),
+                _ => self.long_reads().run(read_all).await,
+            };
+            if !store.fetch_missing().await? {
+                return items.map(Ok).map_err(|error| Unavailable::NotDone(error.to_string()));
+            }
+        }
     }
 
     /// Executes commands, and returns one reply for each command after all are committed and applied. The

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use partition::{ARCS_MAX, ReadError, View};
 use tokio::sync::watch;
 
@@ -89,7 +90,7 @@ impl Store {
         }
     }
 
-    fn remote_group(&self, arc: ArcId) -> &Arc<RemoteGroup> {
+    pub(super) fn remote_group(&self, arc: ArcId) -> &Arc<RemoteGroup> {
         #[expect(
             clippy::expect_used,
             reason = "a process with all nodes has a replica of every arc, because the store rebuilds one node \
@@ -153,9 +154,13 @@ impl Store {
     /// No process with a replica answers in time.
     pub async fn fetch_missing(&self) -> Result<bool, Unavailable> {
         let Some(pinned) = &self.pinned else { return Ok(false) };
+        if !self.is_missing() {
+            return Ok(false);
+        }
         let views = self.shared.remote.iter().zip(pinned.remote.iter());
         let fetches = views.map(|(group, view)| group.complete(view));
-        let fetched = futures::future::try_join_all(fetches).await?;
+        // The future is boxed, so that the futures of requests that need no other process stay small.
+        let fetched = futures::future::try_join_all(fetches).boxed().await?;
         Ok(fetched.contains(&true))
     }
 

@@ -19,8 +19,10 @@ pub(super) fn usable(replicas: &Replicas) -> Vec<Node> {
     replicas.running().iter().filter(|node| is_usable(node)).cloned().collect()
 }
 
+/// A replica without a leader may have been replaced without notice. If it was not, the other nodes have no
+/// leader either, and answer eventually consistent reads like this node.
 fn is_usable(node: &Node) -> bool {
-    node.leads() || node.status().voters.contains(&node.id())
+    node.leader().is_some() && node.status().voters.contains(&node.id())
 }
 
 /// Keeps the store's set of replicas up to date while the store exists. Calls `begin` with each new replica.

@@ -129,7 +129,9 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
 
 /// Updates the tables of every arc to the definitions of the first arc that this node has applied.
 pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
-    let known = store.group(ArcId::FIRST).catalogue();
+    let first = store.group(ArcId::FIRST);
+    first.follow().await?;
+    let known = first.catalogue();
     let mut commands: BTreeMap<ArcId, Vec<Command>> = BTreeMap::new();
     let mut partial_tables: Vec<(ArcId, TableId)> = Vec::new();
     for arc in store.arcs().filter(|arc| *arc != ArcId::FIRST) {
@@ -159,10 +161,11 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
         }
     }
     let sends = commands.into_iter().map(|(arc, commands)| async move {
+        let group = store.group(arc);
         for some in commands.chunks(TABLES_PER_ENTRY) {
-            store.group(arc).submit(some.to_vec()).await?;
+            group.submit(some.to_vec()).await?;
         }
-        Ok::<_, Unavailable>(())
+        Ok::<_, Unavailable>(group.follow().await?)
     });
     // `join_all` sends to all arcs concurrently, so an unavailable arc does not block the others.
     for sent in join_all(sends).await {

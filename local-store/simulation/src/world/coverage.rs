@@ -48,8 +48,10 @@ pub const SEVERAL_NODES: [&str; 11] = [
 ];
 
 /// The additional classes that must occur in every batch of runs with several arcs.
-pub const SEVERAL_ARCS: [&str; 9] = [
+pub const SEVERAL_ARCS: [&str; 11] = [
     "several arcs",
+    "node joined",
+    "node left",
     "nodes without some arc",
     "write to another node's arc",
     "read of another node's arc",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
 use node::ring::ArcId;
 use partition::{
     Command, Reply, SplitPoint, read_incomplete, read_prepared, unacknowledged_changes,
@@ -12,7 +13,7 @@ use partition::{
 use storage::disk::Fault as DiskFault;
 use tokio::task::JoinSet;
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, membership};
 use super::network::CLIENTS;
 use super::plan::{Fault, PlannedFault};
 use super::translation;
@@ -123,6 +124,8 @@ async fn inject(cluster: &Cluster, fault: Fault, lasting: Duration) {
         Fault::CutSender { .. } | Fault::CutFromPeers { .. } => {
             cut_off(cluster, fault, lasting).await;
         }
+        Fault::Join { node } => membership::join(cluster, node).await,
+        Fault::Leave { node } => membership::leave(cluster, node).await,
         Fault::Split { place } => split(cluster, place).await,
         Fault::MakeIndex => make_index(cluster).await,
         Fault::Advance { .. } => {}
@@ -240,9 +243,8 @@ async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, las
         }
     }
     tokio::time::sleep(lasting).await;
-    for node in nodes.iter().copied() {
-        cluster.release(node).await;
-    }
+    // A node that has lost its disk starts only when the others run.
+    join_all(nodes.iter().map(|node| cluster.release(*node))).await;
 }
 
 /// Waits until a node coordinates a transaction over several arcs, and then for the time `steps`.

@@ -126,6 +126,16 @@ pub enum Fault {
     },
     /// A global index is created on the table while clients use the table.
     MakeIndex,
+    /// A node joins the ring.
+    Join {
+        /// The node.
+        node: usize,
+    },
+    /// A node leaves the ring.
+    Leave {
+        /// The node.
+        node: usize,
+    },
     /// Store time jumps ahead on all nodes, as after a machine was suspended.
     Advance {
         /// The number of minutes by which store time jumps.
@@ -160,6 +170,8 @@ impl Fault {
             Self::StateDamage { .. } => "damaged block",
             Self::Split { .. } => "partition split",
             Self::MakeIndex => "index made in use",
+            Self::Join { .. } => "node joined",
+            Self::Leave { .. } => "node left",
             Self::Advance { .. } => "clock advance",
         }
     }
@@ -187,8 +199,10 @@ impl fmt::Display for PlannedFault {
 pub struct Plan {
     /// The seed.
     pub seed: u64,
-    /// The number of nodes: 1, or 3 to 5.
+    /// The number of nodes that create the cluster: 1, or 3 to 5.
     pub nodes: usize,
+    /// The number of further machines, whose nodes may join.
+    pub spares: usize,
     /// The number of arcs of the ring, each a group with its own log: 1 or 3.
     pub arcs: u32,
     /// The time for which clients run, in simulated seconds.
@@ -256,7 +270,7 @@ impl Plan {
     #[must_use]
     pub fn of(seed: u64, nodes: usize, seconds: u64) -> Self {
         let arcs = draw_arcs(seed, nodes);
-        let nodes = if arcs > 1 { draw_nodes(seed, nodes) } else { nodes };
+        let (nodes, spares) = if arcs > 1 { draw_nodes(seed, nodes) } else { (nodes, 0) };
         let mut random = SplitMix64::new(seed ^ 0x706c_616e);
         let end = (seconds * 1_000).max(QUIET_MS + 1);
         let count = (end - QUIET_MS) / FAULT_EVERY_MS + 1;
@@ -264,7 +278,7 @@ impl Plan {
         let mut faults: Vec<PlannedFault> = (0..count)
             .map(|_| {
                 let at_ms = QUIET_MS + random.next_u64() % (end - QUIET_MS);
-                let (mut fault, for_ms) = draw(&mut random, nodes);
+                let (mut fault, for_ms) = draw(&mut random, nodes + spares);
                 if let Fault::Advance { minutes } = &mut fault {
                     *minutes = (*minutes).min(advance_left);
                     advance_left -= *minutes;
@@ -278,6 +292,7 @@ impl Plan {
             fault: Fault::MakeIndex,
         });
         faults.extend(draw_state_damage(seed, nodes, end));
+        faults.extend(draw_moves(seed, nodes, spares, end));
         if arcs > 1 {
             faults.iter_mut().for_each(adapt_to_arcs);
         }
@@ -288,6 +303,7 @@ impl Plan {
         Self {
             seed,
             nodes,
+            spares,
             arcs,
             seconds,
             log_spares,
@@ -308,10 +324,28 @@ fn draw_arcs(seed: u64, nodes: usize) -> u32 {
 }
 
 /// Chooses the number of nodes of a ring with several arcs: up to two more for half of the seeds, so that
-/// nodes lack some arcs. The choice has its own random numbers.
-fn draw_nodes(seed: u64, nodes: usize) -> usize {
-    let more = SplitMix64::new(seed ^ 0x6e6f_6465).up_to(3);
-    nodes + more.saturating_sub(1)
+/// nodes lack some arcs. Chooses also the number of machines whose nodes may join. The choice has its own random
+/// numbers.
+fn draw_nodes(seed: u64, nodes: usize) -> (usize, usize) {
+    let mut random = SplitMix64::new(seed ^ 0x6e6f_6465);
+    (nodes + random.up_to(3).saturating_sub(1), random.up_to(2))
+}
+
+/// Chooses the times at which nodes join and leave, if there are further machines: within the first two thirds of
+/// a run, so that every move can end. The choice has its own random numbers.
+fn draw_moves(seed: u64, nodes: usize, spares: usize, end: u64) -> Vec<PlannedFault> {
+    let mut random = SplitMix64::new(seed ^ 0x6d6f_7665);
+    let count = if spares == 0 { 0 } else { spares + random.up_to(3) };
+    let mut moves = Vec::new();
+    for number in 0..count {
+        let at_ms = QUIET_MS + random.next_u64() % ((end - QUIET_MS) * 2 / 3).max(1);
+        let fault = match number < spares {
+            true => Fault::Join { node: nodes + 1 + number },
+            false => Fault::Leave { node: 1 + random.up_to(nodes + spares - 1) },
+        };
+        moves.push(PlannedFault { at_ms, for_ms: 0, fault });
+    }
+    moves
 }
 
 /// Chooses the engine: the production engine for half of the seeds. The choice has its own random

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use model::{EpochMillis, Item};
 use node::ring::ArcId;
 use node::status::Status;
-use partition::{Catalogue, Command, Reply, View};
+use partition::{Catalogue, Command, Reply, Ring, View};
 use server::store::Store;
 
 use crate::error::HarnessError;
@@ -58,13 +58,10 @@ pub trait Replica: Send + Sync {
     /// Creates the group of an arc. All members are new nodes.
     fn begin(&self, arc: ArcId, members: Vec<u64>) -> BoxFuture<'static, Result<(), HarnessError>>;
 
-    /// Makes these nodes the members of an arc's group, if this node is its leader; see
-    /// `node::Node::change_members`.
-    fn change_members(
-        &self,
-        arc: ArcId,
-        members: Vec<u64>,
-    ) -> BoxFuture<'static, Result<(), HarnessError>>;
+    /// Returns the ring as far as the node knows it; `None` if it knows none.
+    fn ring(&self) -> Option<Arc<Ring>> {
+        None
+    }
 
     /// Returns the node's own background work; `None` if [`super::ticks`] must run it.
     fn ticks(&self) -> Option<BoxFuture<'static, ()>>;

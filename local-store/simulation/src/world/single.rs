@@ -225,15 +225,6 @@ impl Replica for SingleNode {
         Box::pin(async { Ok(()) })
     }
 
-    fn change_members(
-        &self,
-        _: ArcId,
-        _: Vec<u64>,
-    ) -> BoxFuture<'static, Result<(), HarnessError>> {
-        // A single node has no members to change.
-        Box::pin(async { Ok(()) })
-    }
-
     fn ticks(&self) -> Option<BoxFuture<'static, ()>> {
         None
     }

@@ -3,6 +3,7 @@
 
 mod failed_start;
 mod log_space;
+mod remote;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -68,6 +69,7 @@ impl Worker for TaskWorker {
 #[derive(Clone, Default)]
 struct Wires {
     inner: LocalTransport,
+    replicas: remote::Others,
     hides_votes: Arc<AtomicBool>,
     cut_off: Arc<Mutex<BTreeSet<NodeId>>>,
 }
@@ -80,6 +82,10 @@ impl Transport for Wires {
                 tokio::time::sleep(timeout).await;
                 Err(CallError::Lost("the wire is cut".to_owned()))
             });
+        }
+        let other = self.replicas.lock().get(&message.to).and_then(std::sync::Weak::upgrade);
+        if let Some(replicas) = other {
+            return Box::pin(async move { Ok(replicas.handle(message).await) });
         }
         let call = self.inner.call(message, timeout);
         Box::pin(async move {

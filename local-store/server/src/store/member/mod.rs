@@ -8,7 +8,6 @@
 //!
 //! The slots and their addresses never change.
 
-mod membership_repair;
 mod peer_service;
 mod restart;
 mod stale_copy;
@@ -18,18 +17,18 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use partition::ARCS_MAX;
+use partition::{Command, RingChange, Slot};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use self::peer_service::{PeerService, PendingInvitation};
-use super::cluster::{self, Replicas};
+use super::cluster;
 use super::directory::{self, HOLDS_NOTHING, Host, Identity, NodeFiles, Problem};
 use crate::fatal::{Fatal, fatal};
 use crate::peer::{
@@ -39,9 +38,12 @@ use crate::peer::{
 use crate::token_key::TokenKey;
 use node::clock::Clock;
 use node::remote::{RemoteGroup, RemoteParts};
-use node::ring::ArcId;
+use node::ring::{ArcId, REPLICAS, holders};
 use node::status::{Role, Status};
-use node::{Node, NodeId, OnFatal, Settings, incarnation_of, node_id, slot_of};
+use node::{
+    Node, NodeId, NodeParts, OnFatal, Replicas, Settings, WeakNode, incarnation_of, node_id,
+    random_seed, slot_of,
+};
 
 /// The interval at which a node that is waiting to start sends messages to its peers.
 const ROUND: Duration = Duration::from_millis(100);
@@ -75,8 +77,8 @@ pub struct Member {
 /// The connections to the peers of a running node, and the background tasks. Dropping this value ends them.
 pub(super) struct Membership {
     peers: Arc<Peers>,
-    /// The id of the node of this process.
-    own: NodeId,
+    /// The replicas of this process.
+    own: Weak<Replicas>,
     /// The number of arcs of the ring.
     arcs: u32,
     /// The tasks that serve the port for peers and repair the membership. They end when this value is
@@ -95,7 +97,7 @@ impl Membership {
         let client = |arc| {
             let parts = RemoteParts {
                 arc,
-                own: self.own,
+                own: Weak::clone(&self.own),
                 transport: Arc::new(PeerTransport(Arc::clone(&self.peers))),
                 clock: Arc::clone(clock),
                 timeout: Settings::default().request,
@@ -146,7 +148,9 @@ pub(super) struct Start<'a> {
 
 /// Determines the identity of the node, starts the node, and waits for leaders. After an error, the node
 /// does not run.
-pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membership), Problem> {
+pub(super) async fn start(
+    start: Start<'_>,
+) -> Result<(Arc<Replicas>, TokenKey, Membership), Problem> {
     let Start { data, member, settings, arcs, clock, host, restart } = start;
     let files = open_files(data, member.slot, host).await?;
     let has_data = files.as_ref().is_some_and(|files| !files.log.is_fresh());
@@ -174,20 +178,25 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
         Some(files) if has_data => begin.start_member(files).await?,
         files => begin.join(files, invited).await?,
     };
-    for replica in &replicas {
-        tasks.spawn(membership_repair::run(
-            replica.downgrade(),
-            Arc::downgrade(&begin.peer_service),
-        ));
-    }
-    let (nodes, peers) = (replicas.iter().map(Node::downgrade), Arc::downgrade(&begin.peers));
-    tasks.spawn(restart::run(nodes.collect(), peers, data.into(), restart));
+    let own = Arc::downgrade(&replicas);
+    let nodes = member.addresses.iter().filter_map(|(slot, address)| {
+        Some((Slot::new(u8::try_from(*slot).ok()?)?, Some(address.to_string())))
+    });
+    let arcs = begin.peer_service.arcs();
+    tasks.spawn(found_ring(Weak::clone(&own), RingChange::Found { nodes: nodes.collect(), arcs }));
+    let peers = Arc::downgrade(&begin.peers);
+    tasks.spawn(restart::run(Weak::clone(&own), peers, data.into(), restart));
     let ready = begin.wait_for_leaders(&replicas).await.and_then(|()| TokenKey::of_member(data));
-    let token_key = cluster::stop_on_error(&replicas, ready).await?;
-    let first = replicas.first();
-    let own = first.map_or_else(|| node_id(begin.local.slot, 0), Node::id);
-    let arcs = u32::try_from(replicas.len()).unwrap_or(ARCS_MAX);
+    let token_key = stop_on_error(&replicas, ready).await?;
     Ok((replicas, token_key, Membership { peers: begin.peers, own, arcs, _tasks: tasks }))
+}
+
+/// Returns `result`. If it is an error, first stops the replicas, which would continue to vote and to lead.
+async fn stop_on_error<T>(replicas: &Replicas, result: Result<T, Fatal>) -> Result<T, Fatal> {
+    if result.is_err() {
+        replicas.shutdown().await;
+    }
+    result
 }
 
 /// Returns the reason why a node with set-aside directories cannot create a cluster.
@@ -243,13 +252,25 @@ struct NotAdmitted(Vec<String>);
 type IdentityAnswers = BTreeMap<u64, Result<Who, Unanswered>>;
 
 impl StartingMember<'_> {
-    async fn start_node(&self, files: NodeFiles) -> Result<Replicas, Fatal> {
+    async fn start_node(&self, files: NodeFiles) -> Result<Arc<Replicas>, Fatal> {
         let identity = identity_of(&files.identity);
-        let transport = Arc::new(PeerTransport(Arc::clone(&self.peers)));
-        let settings = Settings { has_neighbours: false, ..Settings::default() };
-        let replicas =
-            cluster::start_replicas(files, transport, settings, self.clock, self.host).await?;
-        self.peer_service.attend(&replicas);
+        let NodeFiles { identity: Identity { node, arcs, ref founders, .. }, .. } = files;
+        let settings = Settings { has_neighbours: false, arcs, ..Settings::default() };
+        let first = files.identity.first_arcs();
+        let parts = NodeParts {
+            id: node,
+            log: files.log,
+            states: files.states,
+            worker: files.worker,
+            transport: Arc::new(PeerTransport(Arc::clone(&self.peers))),
+            clock: Arc::clone(self.clock),
+            settings,
+            seed: random_seed() ^ node,
+            damage: files.damage,
+            on_fatal: Arc::clone(&self.host.on_fatal),
+        };
+        let replicas = Replicas::start(parts, &first).await.map_err(Fatal::new)?;
+        self.peer_service.attend(&replicas, arcs, founders);
         self.local.identity.send_if_modified(|known| {
             let is_new = known.as_ref() != Some(&identity);
             *known = Some(identity);
@@ -259,23 +280,37 @@ impl StartingMember<'_> {
     }
 
     /// Starts a node that was a member when the cluster was created.
-    async fn start_member(&self, files: NodeFiles) -> Result<Replicas, Fatal> {
+    async fn start_member(&self, files: NodeFiles) -> Result<Arc<Replicas>, Fatal> {
         TokenKey::of_member(&self.data)?;
         stale_copy::refuse_older_copy(&self.peers, self.local.slot, &files).await?;
+        let founders = files.identity.founders.clone();
         let replicas = self.start_node(files).await?;
-        let begun = self.begin_groups(&replicas).await;
-        cluster::stop_on_error(&replicas, begun).await?;
+        let begun = self.begin_groups(&replicas, &founders).await;
+        stop_on_error(&replicas, begun).await?;
         Ok(replicas)
     }
 
-    /// If this node created the cluster, creates the missing groups. The process may have died before
-    /// it created all groups.
-    async fn begin_groups(&self, replicas: &[Node]) -> Result<(), Fatal> {
-        let maker = self.local.slots.first().map(|slot| node_id(*slot, 0));
-        let members: BTreeSet<NodeId> =
-            self.local.slots.iter().map(|slot| node_id(*slot, 0)).collect();
-        for replica in replicas.iter().filter(|replica| Some(replica.id()) == maker) {
-            replica.initialize(members.clone()).await.map_err(Fatal::new)?;
+    /// Creates the missing groups of the arcs that this node must begin. The process may have died before it
+    /// created all groups.
+    ///
+    /// The node that created the cluster begins its own arcs, when all nodes have joined. The groups of the other
+    /// arcs begin when the first arc has a leader, because all nodes have joined then.
+    async fn begin_groups(&self, replicas: &Replicas, founders: &[u64]) -> Result<(), Fatal> {
+        let slots: Vec<u64> = match founders {
+            [] => self.local.slots.iter().copied().collect(),
+            founders => founders.to_vec(),
+        };
+        let (own, maker) = (self.local.slot, slots.first().copied());
+        for replica in replicas.running().iter().filter(|node| incarnation_of(node.id()) == 0) {
+            let holders = holders(replica.arc(), &slots);
+            let is_of_maker = maker.is_some_and(|maker| holders.contains(&maker));
+            let members: BTreeSet<NodeId> = holders.iter().map(|slot| node_id(*slot, 0)).collect();
+            if is_of_maker && maker == Some(own) {
+                replica.initialize(members).await.map_err(Fatal::new)?;
+            } else if !is_of_maker && holders.first() == Some(&own) {
+                let (node, peers) = (replica.downgrade(), Arc::downgrade(&self.peers));
+                tokio::spawn(begin_when_all_have_joined(node, peers, members));
+            }
         }
         Ok(())
     }
@@ -285,7 +320,7 @@ impl StartingMember<'_> {
         &self,
         mut files: Option<NodeFiles>,
         mut invited: mpsc::Receiver<PendingInvitation>,
-    ) -> Result<Replicas, Problem> {
+    ) -> Result<Arc<Replicas>, Problem> {
         let mut progress = WaitReport::new();
         let mut refused_since = None;
         loop {
@@ -299,6 +334,8 @@ impl StartingMember<'_> {
                 }
                 let files = self.adopt_identity(&invitation, files)?;
                 let replicas = self.start_node(files).await?;
+                let begun = self.begin_groups(&replicas, &invitation.founders).await;
+                stop_on_error(&replicas, begun).await?;
                 // If the answer is lost, the peer retries the invitation.
                 let _ = answer.send(Answer::Joined);
                 return Ok(replicas);
@@ -368,7 +405,7 @@ impl StartingMember<'_> {
             let expected = PeerIdentity { cluster: own.cluster.clone(), node: node_id(*slot, 0) };
             if who.has_data
                 && (who.identity.as_ref() != Some(&expected)
-                    || !self.knows_members_alone(*slot, own.arcs).await)
+                    || !self.knows_members_alone(*slot, own).await)
             {
                 return false;
             }
@@ -378,11 +415,12 @@ impl StartingMember<'_> {
 
     /// Returns whether the peer in a slot is running, leads no arc, and has only the entry with the
     /// members, whose index is 0.
-    async fn knows_members_alone(&self, slot: u64, arcs: u32) -> bool {
+    async fn knows_members_alone(&self, slot: u64, own: &Identity) -> bool {
+        let peer = Identity { node: node_id(slot, 0), ..own.clone() };
         let answer = self.peers.ask(slot, &Question::Status, QUESTION).await;
         let Ok(Answer::Status(replicas, _)) = answer else { return false };
         let knows_more = |status: &Status| status.role == Role::Leader || status.last_log > Some(0);
-        u32::try_from(replicas.len()) == Ok(arcs) && !replicas.iter().any(knows_more)
+        replicas.len() == peer.first_arcs().len() && !replicas.iter().any(knows_more)
     }
 
     async fn identify_all(&self) -> IdentityAnswers {
@@ -400,7 +438,10 @@ impl StartingMember<'_> {
     fn create_cluster(&self) -> Result<NodeFiles, Problem> {
         TokenKey::open(&self.data)?;
         let node = node_id(self.local.slot, 0);
-        let identity = Identity::new(new_cluster()?, node, self.arcs);
+        // With more nodes than replicas, each node has only some of the arcs.
+        let has_some = self.local.slots.len() > REPLICAS;
+        let founders = self.local.slots.iter().copied().filter(|_| has_some).collect();
+        let identity = Identity::of_founders(new_cluster()?, node, self.arcs, founders);
         cluster::create_slot(&self.data, self.local.slot, identity, self.host)
     }
 
@@ -426,8 +467,9 @@ impl StartingMember<'_> {
                 None => {}
             }
             all = false;
-            let arcs = own.arcs;
-            let invitation = Invitation { identity, arcs, token_key: token_key.clone() };
+            let (arcs, founders) = (own.arcs, own.founders.clone());
+            let token_key = token_key.clone();
+            let invitation = Invitation { identity, arcs, founders, token_key };
             let asked = self.peers.ask(*slot, &Question::Join(invitation), JOINING).await;
             // A peer that joins adopts an identity, which closes the connection, so the peer's
             // answer may be lost. The next round checks whether the peer has joined.
@@ -468,13 +510,14 @@ impl StartingMember<'_> {
             cluster::set_aside(&self.data, self.local.slot, HOLDS_NOTHING)?;
         }
         let PeerIdentity { cluster, node } = invitation.identity.clone();
-        let identity = Identity::new(cluster, node, invitation.arcs);
+        let founders = invitation.founders.clone();
+        let identity = Identity::of_founders(cluster, node, invitation.arcs, founders);
         cluster::create_slot(&self.data, self.local.slot, identity, self.host)
     }
 
     /// Waits until each arc has a leader, up to [`LEADER_WAIT`].
-    async fn wait_for_leaders(&self, replicas: &[Node]) -> Result<(), Fatal> {
-        let Some(id) = replicas.first().map(Node::id) else { return Ok(()) };
+    async fn wait_for_leaders(&self, replicas: &Replicas) -> Result<(), Fatal> {
+        let (id, replicas) = (replicas.id(), replicas.running());
         let mut progress = WaitReport::new();
         let begun = Instant::now();
         let mut refused_since = None;
@@ -536,6 +579,47 @@ impl StartingMember<'_> {
             }
         }
         None
+    }
+}
+
+/// Creates the group of an arc when the first arc has a leader.
+async fn begin_when_all_have_joined(node: WeakNode, peers: Weak<Peers>, members: BTreeSet<NodeId>) {
+    loop {
+        let Some(peers) = peers.upgrade() else { return };
+        let ask = async |slot| peers.ask(slot, &Question::Status, QUESTION).await;
+        let answers = join_all(peers.slots().map(ask)).await;
+        let leads = |status: &Status| status.arc == ArcId::FIRST && status.role == Role::Leader;
+        let has_leader = answers.iter().any(
+            |answer| matches!(answer, Ok(Answer::Status(replicas, _)) if replicas.iter().any(leads)),
+        );
+        let Some(node) = node.upgrade() else { return };
+        if has_leader {
+            match node.initialize(members.clone()).await {
+                Ok(()) => return,
+                Err(error) => tracing::warn!(%error, "cannot create a group yet"),
+            }
+        }
+        drop((node, peers));
+        tokio::time::sleep(ROUND).await;
+    }
+}
+
+/// Sets the ring of a new cluster as soon as this node leads the first arc, unless another node has set it.
+async fn found_ring(replicas: Weak<Replicas>, found: RingChange) {
+    loop {
+        tokio::time::sleep(ROUND).await;
+        let Some(replicas) = replicas.upgrade() else { return };
+        let first = replicas.get(ArcId::FIRST);
+        match first {
+            Some(node) if node.ring().is_founded() => return,
+            Some(node) if node.leads() => {
+                let command = Command::ChangeRing(Box::new(found.clone()));
+                if let Err(error) = node.submit(vec![command]).await {
+                    tracing::debug!(%error, "cannot set the ring yet");
+                }
+            }
+            _ => {}
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
-use tokio::sync::{Mutex, mpsc, oneshot};
+use partition::{Command, Reply, RingChange, Slot};
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
 
 use super::super::directory;
 use super::{JOINING, QUESTION};
@@ -14,7 +16,7 @@ use crate::token_key::TokenKey;
 use node::clock::Clock;
 use node::ring::ArcId;
 use node::transport::{BoxFuture, Request, Response};
-use node::{Node, NodeId, WeakNode};
+use node::{Node, NodeId, Replicas, SubmitError};
 
 /// An invitation, and the sender for its answer.
 pub(super) type PendingInvitation = (Invitation, oneshot::Sender<Answer>);
@@ -27,11 +29,17 @@ pub(super) struct PeerService {
     peers: Weak<Peers>,
     /// Whether the directory had data before the node started.
     had_data: bool,
-    /// The replicas of the node, in the order of their arcs.
-    replicas: OnceLock<Vec<WeakNode>>,
+    /// The replicas of the node, and its ring.
+    running: OnceLock<Running>,
     invitations: mpsc::Sender<PendingInvitation>,
-    /// The lock for membership changes, which must not overlap.
-    membership_lock: Mutex<()>,
+}
+
+/// A node that has started.
+struct Running {
+    replicas: Weak<Replicas>,
+    /// See [`Invitation::arcs`] and [`Invitation::founders`].
+    arcs: u32,
+    founders: Vec<u64>,
 }
 
 impl PeerService {
@@ -49,35 +57,34 @@ impl PeerService {
             clock,
             peers,
             had_data,
-            replicas: OnceLock::new(),
+            running: OnceLock::new(),
             invitations,
-            membership_lock: Mutex::default(),
         };
         (Arc::new(peer_service), invited)
     }
 
     /// Forwards messages to the node from now on. Called after the node has started.
-    pub(super) fn attend(&self, replicas: &[Node]) {
+    pub(super) fn attend(&self, replicas: &Arc<Replicas>, arcs: u32, founders: &[u64]) {
+        let (replicas, founders) = (Arc::downgrade(replicas), founders.to_vec());
         // A process starts its node only once, so setting the value never fails.
-        let _ = self.replicas.set(replicas.iter().map(Node::downgrade).collect());
+        let _ = self.running.set(Running { replicas, arcs, founders });
+    }
+
+    /// Returns the number of arcs of the ring; 1 before the node has started.
+    pub(super) fn arcs(&self) -> u32 {
+        self.running.get().map_or(1, |running| running.arcs)
     }
 
     pub(super) fn set_aside(&self) -> Vec<String> {
         directory::list_set_aside(&self.data, self.local.slot)
     }
 
-    /// Returns the node's replica of an arc.
-    fn replica(&self, arc: ArcId) -> Option<Node> {
-        self.replicas.get()?.get(usize::try_from(arc.0).ok()?)?.upgrade()
-    }
-
-    fn replicas(&self) -> impl Iterator<Item = Node> {
-        self.replicas.get().into_iter().flatten().filter_map(WeakNode::upgrade)
+    fn replicas(&self) -> Option<Arc<Replicas>> {
+        self.running.get()?.replicas.upgrade()
     }
 
     fn who(&self) -> Who {
-        let first = self.replica(ArcId::FIRST);
-        let has_data = first.map_or(self.had_data, |node| node.holds_data());
+        let has_data = self.replicas().map_or(self.had_data, |replicas| replicas.holds_data());
         Who { identity: self.local.identity.borrow().clone(), has_data }
     }
 
@@ -88,18 +95,6 @@ impl PeerService {
             Ok(Answer::Who(who)) => Some(who),
             _ => None,
         }
-    }
-
-    /// Returns the slots of the peers.
-    pub(super) fn peer_slots(&self) -> Vec<u64> {
-        let own = self.local.slot;
-        self.local.slots.iter().copied().filter(|slot| *slot != own).collect()
-    }
-
-    /// Waits until no other membership change is in progress, and blocks further membership
-    /// changes.
-    pub(super) async fn begin_change(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.membership_lock.lock().await
     }
 
     async fn join(&self, invitation: Invitation) -> Answer {
@@ -124,8 +119,8 @@ impl PeerService {
 
     async fn rejoin(&self, slot: u64) -> Answer {
         // Only the leader of the first arc assigns identities; the other arcs adopt them.
-        let Some(node) = self.replica(ArcId::FIRST) else {
-            return Answer::Refused(format!("node {} is not running yet", self.local.slot));
+        let Some(node) = self.replicas().and_then(|replicas| replicas.get(ArcId::FIRST)) else {
+            return Answer::Refused(format!("node {} has no replica yet", self.local.slot));
         };
         if node.leader() != Some(node.id()) {
             return Answer::Refused(format!("node {} is not the leader", self.local.slot));
@@ -147,14 +142,11 @@ impl PeerService {
                 ));
             }
         }
-        let admitted = async {
-            let _turn = self.begin_change().await;
-            node.admit(slot).await
-        };
+        let admitted = readmit(&node, slot);
         match tokio::time::timeout(JOINING / 2, admitted).await {
             Ok(Ok(id)) => self.invitation(id),
             Ok(Err(error)) => Answer::Refused(error.to_string()),
-            Err(_) => Answer::Refused("another membership change is in progress".to_owned()),
+            Err(_) => Answer::Refused("the first arc did not answer in time".to_owned()),
         }
     }
 
@@ -170,9 +162,10 @@ impl PeerService {
             Err(error) => return Answer::Refused(error.to_string()),
         };
         let identity = PeerIdentity { cluster: own.cluster, node };
-        let arcs = self.replicas.get().map_or(1, Vec::len);
-        let arcs = u32::try_from(arcs).unwrap_or(1);
-        Answer::Rejoined(Invitation { identity, arcs, token_key: token_key.as_bytes().to_vec() })
+        let running = self.running.get();
+        let founders = running.map(|running| running.founders.clone()).unwrap_or_default();
+        let (arcs, token_key) = (self.arcs(), token_key.as_bytes().to_vec());
+        Answer::Rejoined(Invitation { identity, arcs, founders, token_key })
     }
 
     fn set_clock(&self, state: ClockState) -> Answer {
@@ -182,12 +175,12 @@ impl PeerService {
 
     async fn answer_inner(&self, slot: u64, question: Question) -> Answer {
         match question {
-            Question::Node(message) => match self.replica(message.arc) {
-                Some(node) => Answer::Node(Box::new(node.handle(*message).await)),
+            Question::Node(message) => match self.replicas() {
+                Some(replicas) => Answer::Node(Box::new(replicas.handle(*message).await)),
                 // The node has not started, so the message was not executed. The sender of a read or a
                 // write retries until it finds a leader, which may be this node.
                 None => match message.request {
-                    Request::Submit(_) | Request::ReadIndex => {
+                    Request::Submit(_) | Request::ReadIndex | Request::Read(_) => {
                         Answer::Node(Box::new(Response::NotLeader))
                     }
                     _ => {
@@ -203,11 +196,40 @@ impl PeerService {
                 Answer::Refused("a node requested the identity of another node".to_owned())
             }
             Question::Status => Answer::Status(
-                self.replicas().map(|node| node.status()).collect(),
+                self.replicas().map(|replicas| replicas.statuses()).unwrap_or_default(),
                 self.set_aside(),
             ),
             Question::Clock(state) => self.set_clock(state),
         }
+    }
+}
+
+/// The reason why a node that lost its disk gets no new identity yet.
+#[derive(Debug, Error)]
+enum NotReadmitted {
+    /// The ring does not have the node.
+    #[error("node {0} does not belong to the ring")]
+    UnknownNode(u64),
+    /// The ring refuses the change.
+    #[error("{0}")]
+    Refused(String),
+    /// The first arc did not answer.
+    #[error(transparent)]
+    Unanswered(#[from] SubmitError),
+}
+
+/// Gives a slot its next incarnation, and returns the id of the node. The identity is committed before it is
+/// returned, and the ring never gives it again.
+async fn readmit(node: &Node, slot: u64) -> Result<NodeId, NotReadmitted> {
+    let unknown = || NotReadmitted::UnknownNode(slot);
+    let number = u8::try_from(slot).ok().and_then(Slot::new).ok_or_else(unknown)?;
+    let lost = node.ring().nodes.get(&number).ok_or_else(unknown)?.incarnation;
+    let change = RingChange::Readmit { slot: number, lost };
+    let replies = node.submit(vec![Command::ChangeRing(Box::new(change))]).await?;
+    match replies.into_iter().next() {
+        Some(Reply::Ring(ring)) => ring.node_id(number).ok_or_else(unknown),
+        Some(Reply::Invalid(reason)) => Err(NotReadmitted::Refused(reason)),
+        other => Err(NotReadmitted::Refused(format!("unexpected reply: {other:?}"))),
     }
 }
 

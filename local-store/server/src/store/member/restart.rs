@@ -11,7 +11,7 @@ use super::QUESTION;
 use crate::peer::{Answer, Peers, Question};
 use crate::store::directory::{self, NotYet};
 use node::status::Status;
-use node::{Node, OnFatal, WeakNode, check_redundancy, slot_of};
+use node::{Node, OnFatal, Replicas, check_redundancy, slot_of};
 
 /// The interval between two checks of the peers.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -21,7 +21,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(30);
 /// Waits until the node with the given replicas is damaged and its peers can continue without the
 /// node. Then restarts the process.
 pub(super) async fn run(
-    replicas: Vec<WeakNode>,
+    replicas: Weak<Replicas>,
     peers: Weak<Peers>,
     data: Box<Path>,
     restart: OnFatal,
@@ -29,12 +29,10 @@ pub(super) async fn run(
     let mut logged_at: Option<Instant> = None;
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
-        let upgraded: Option<Vec<Node>> = replicas.iter().map(WeakNode::upgrade).collect();
-        let (Some(own), Some(peers)) = (upgraded, peers.upgrade()) else { return };
-        let Some(first) = own.first() else { return };
-        let Some(reason) = first.damage().reason() else { continue };
-        let checked = match directory::check_room_beside(&data, slot_of(first.id())) {
-            Ok(()) => check_peers(&peers, &own).await,
+        let (Some(own), Some(peers)) = (replicas.upgrade(), peers.upgrade()) else { return };
+        let Some(reason) = own.damage().reason() else { continue };
+        let checked = match directory::check_room_beside(&data, slot_of(own.id())) {
+            Ok(()) => check_peers(&peers, &own.running()).await,
             Err(why) => Err(why),
         };
         match checked {

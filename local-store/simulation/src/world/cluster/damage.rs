@@ -61,7 +61,8 @@ fn is_spare(cluster: &Cluster, node: usize) -> bool {
 async fn end_without_power(cluster: &Cluster, node: usize) {
     cluster.crash(node);
     // The start fails, cuts the power of the disk, and tries again.
-    cluster.start(node).await;
+    let cluster = cluster.clone();
+    tokio::spawn(async move { cluster.start(node).await });
 }
 
 async fn set_aside(cluster: &Cluster, node: usize) {
@@ -72,5 +73,7 @@ async fn set_aside(cluster: &Cluster, node: usize) {
         cluster.environment.coverage.hit(class);
         cluster.wipe(node, "a block of its state is damaged");
     }
-    cluster.release(node).await;
+    // The start waits until the other nodes have given the node a new identity, which may need this task.
+    let cluster = cluster.clone();
+    tokio::spawn(async move { cluster.release(node).await });
 }

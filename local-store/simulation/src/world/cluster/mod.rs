@@ -4,13 +4,15 @@ pub mod damage;
 pub mod membership;
 pub mod replicated;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use locks::Mutex;
 use node::node_id;
 use node::ring::{ArcId, holders};
-use partition::View;
+use node::status::Role;
+use partition::{Ring, View};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -48,8 +50,16 @@ struct Process {
     epoch: u64,
     /// The number of faults that keep the node down.
     down_faults: u32,
-    /// The number of times that the machine was replaced with an empty machine.
+    /// Whether the node belongs to the ring. Only such a node runs.
+    is_member: bool,
+    /// The incarnation that the ring has given to the node.
     incarnation: u64,
+    /// The version of the ring in which the node got its incarnation.
+    joined_in: u64,
+    /// Whether the node has lost its disk, and needs a new incarnation before it starts.
+    needs_admission: bool,
+    /// Whether the node has a new incarnation since the cluster was last complete.
+    is_new: bool,
     /// Whether some of the node's data was damaged after its last start.
     is_damaged: bool,
 }
@@ -74,8 +84,8 @@ pub struct Cluster {
     slots: Arc<Vec<Slot>>,
     fatal: mpsc::UnboundedSender<(usize, u64)>,
     defects: Arc<Mutex<Vec<String>>>,
-    /// The ids of the last known members, which have all their data.
-    members: Arc<Mutex<Vec<u64>>>,
+    /// The number of nodes that create the cluster.
+    founders: usize,
 }
 
 impl Cluster {
@@ -83,22 +93,24 @@ impl Cluster {
     /// restarts processes which ended without being killed.
     #[must_use]
     pub fn new(environment: &Arc<Environment>, plan: &Plan) -> Self {
-        let machine = |node| Slot {
-            machinery: Machinery::new(environment, node, plan),
-            process: Mutex::default(),
-            starting: tokio::sync::Mutex::default(),
+        let machine = |node| {
+            let is_member = node <= plan.nodes;
+            Slot {
+                machinery: Machinery::new(environment, node, plan),
+                process: Mutex::new(Process { is_member, ..Process::default() }),
+                starting: tokio::sync::Mutex::default(),
+            }
         };
         let (fatal, mut ended) = mpsc::unbounded_channel();
         let cluster = Self {
             environment: Arc::clone(environment),
             network: Network::new(environment),
             directory: Directory::default(),
-            slots: Arc::new((1..=plan.nodes).map(machine).collect()),
+            slots: Arc::new((1..=plan.nodes + plan.spares).map(machine).collect()),
             fatal,
             defects: Arc::default(),
-            members: Arc::default(),
+            founders: plan.nodes,
         };
-        cluster.note_members(cluster.ids());
         let supervised = cluster.clone();
         tokio::spawn(async move {
             while let Some((node, epoch)) = ended.recv().await {
@@ -110,11 +122,17 @@ impl Cluster {
         cluster
     }
 
-    /// Returns the current id of each node. An id consists of the node's number and its
+    /// Returns the current id of each member of the ring. An id consists of the node's number and its
     /// incarnation.
     #[must_use]
     pub fn ids(&self) -> Vec<u64> {
-        self.nodes().map(|node| self.id(node)).collect()
+        self.nodes().filter(|node| self.is_member(*node)).map(|node| self.id(node)).collect()
+    }
+
+    /// Returns whether a node belongs to the ring.
+    #[must_use]
+    pub fn is_member(&self, node: usize) -> bool {
+        self.process(node).is_some_and(|process| process.is_member)
     }
 
     fn id(&self, node: usize) -> u64 {
@@ -122,16 +140,39 @@ impl Cluster {
         node_id(node as u64, incarnation)
     }
 
-    /// Records the ids of the members, which have all their data.
-    pub fn note_members(&self, ids: Vec<u64>) {
-        *self.members.lock() = ids;
-    }
-
-    /// Returns whether every node is known to be a member and to have its data.
+    /// Returns whether every arc has all its replicas, and no data of any node is lost or damaged.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let rotten = |node| self.is_damaged(node);
-        self.is_member_list(&self.ids()) && !self.nodes().any(rotten)
+        let Some(ring) = self.ring() else { return self.slots.len() == 1 };
+        let lacks_data = |node| {
+            let needs_admission =
+                |process: MutexGuard<'_, Process>| process.is_member && process.needs_admission;
+            self.is_damaged(node) || self.process(node).is_some_and(needs_admission)
+        };
+        let has_left = ring.nodes.values().all(|node| !node.is_leaving);
+        has_left
+            && !self.nodes().any(lacks_data)
+            && self.arcs().all(|arc| self.is_complete(arc, &ring))
+    }
+
+    /// Returns whether the members of an arc's group are those that the ring names.
+    fn is_complete(&self, arc: ArcId, ring: &Ring) -> bool {
+        let replicas = self.nodes().filter_map(|node| self.replica(node));
+        let statuses = replicas.flat_map(|replica| replica.statuses());
+        let leaders = statuses.filter(|one| one.arc == arc && one.role == Role::Leader);
+        let Some(leader) = leaders.max_by_key(|status| status.term) else { return false };
+        let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
+        let slots = ring.replicas.get(index).into_iter().flatten();
+        let target: BTreeSet<u64> = slots.filter_map(|slot| ring.node_id(*slot)).collect();
+        leader.learners.is_empty()
+            && leader.voters.iter().copied().collect::<BTreeSet<_>>() == target
+    }
+
+    /// Returns the newest ring that a running node knows.
+    #[must_use]
+    pub fn ring(&self) -> Option<Arc<Ring>> {
+        let replicas = self.nodes().filter_map(|node| self.replica(node));
+        replicas.filter_map(|replica| replica.ring()).max_by_key(|ring| ring.version)
     }
 
     /// Returns whether some of a node's data is damaged.
@@ -140,19 +181,13 @@ impl Cluster {
         in_state || self.process(node).is_some_and(|process| process.is_damaged)
     }
 
-    /// Returns whether the nodes with these ids are the recorded members.
-    #[must_use]
-    pub fn is_member_list(&self, ids: &[u64]) -> bool {
-        *self.members.lock() == ids
-    }
-
-    /// Replaces the disk of a node with an empty disk, which gives the node a new identity. The
-    /// node must not be running.
+    /// Replaces the disk of a node with an empty disk. The node then needs a new identity. The node must not
+    /// be running.
     pub fn wipe(&self, node: usize, why: &str) {
         let Some(slot) = self.slot(node) else { return };
         slot.machinery.replace_medium();
         if let Some(mut process) = self.process(node) {
-            process.incarnation += 1;
+            process.needs_admission = true;
             process.is_damaged = false;
         }
         self.environment.note(&format!("node {node} restarts with an empty disk: {why}"));
@@ -179,15 +214,25 @@ impl Cluster {
         Some(self.slot(node)?.process.lock())
     }
 
-    /// Returns the nodes with a replica of an arc.
+    /// Returns the nodes that shall have a replica of an arc.
     pub fn holders(&self, arc: ArcId) -> impl Iterator<Item = usize> + use<> {
-        let slots: Vec<u64> = self.nodes().map(|node| node as u64).collect();
-        holders(arc, &slots).into_iter().map(place)
+        let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
+        let holders = match self.ring().as_ref().and_then(|ring| ring.replicas.get(index)) {
+            Some(slots) => slots.iter().map(|slot| usize::from(slot.number())).collect(),
+            None => self.first_holders(arc),
+        };
+        holders.into_iter()
+    }
+
+    /// Returns the nodes that have a replica of an arc when the cluster is created.
+    fn first_holders(&self, arc: ArcId) -> Vec<usize> {
+        let slots: Vec<u64> = (1..=self.founders as u64).collect();
+        holders(arc, &slots).into_iter().map(place).collect()
     }
 
     /// Returns the arcs of which a node has a replica when the cluster is created.
     pub fn first_arcs(&self, node: usize) -> impl Iterator<Item = ArcId> {
-        self.arcs().filter(move |arc| self.holders(*arc).any(|holder| holder == node))
+        self.arcs().filter(move |arc| self.first_holders(*arc).contains(&node))
     }
 
     /// Returns the arcs of the ring.
@@ -284,7 +329,7 @@ impl Cluster {
             let lock = slot.starting.lock().await;
             let epoch = {
                 let Some(mut process) = self.process(node) else { return };
-                if process.running.is_some() || process.down_faults > 0 {
+                if process.running.is_some() || process.down_faults > 0 || !process.is_member {
                     return;
                 }
                 process.epoch += 1;
@@ -333,6 +378,9 @@ impl Cluster {
 
     /// Starts a process. Returns false if the process ended during its start.
     async fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<bool, NodeError> {
+        if !membership::admit(self, node).await {
+            return Ok(false);
+        }
         let (fatal, environment) = (self.fatal.clone(), Arc::clone(&self.environment));
         let on_fatal: OnFatal = Arc::new(move |reason: &str| {
             environment

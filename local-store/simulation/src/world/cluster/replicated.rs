@@ -22,7 +22,7 @@ use node::{
     Ballot, FailureHandler, MemoryLocation, Node, NodeLog, NodeParts, Replicas, Settings,
     StagedStorage, StateLocation, States, incarnation_of, slot_of,
 };
-use partition::{Batch, Command, ReadError, Reply, Value, View, Visit};
+use partition::{Batch, Command, ReadError, Reply, Ring, Value, View, Visit};
 use server::store::{Assembly, Store};
 use storage::disk::Damage;
 use storage::log::Log;
@@ -466,16 +466,8 @@ impl Replica for ReplicatedNode {
         })
     }
 
-    fn change_members(
-        &self,
-        arc: ArcId,
-        members: Vec<u64>,
-    ) -> BoxFuture<'static, Result<(), HarnessError>> {
-        let node = self.replica(arc);
-        Box::pin(async move {
-            let node = node.ok_or("the node does not have this arc")?;
-            Ok(node.change_members(&members.into_iter().collect()).await?)
-        })
+    fn ring(&self) -> Option<Arc<Ring>> {
+        self.store.ring()
     }
 
     fn ticks(&self) -> Option<BoxFuture<'static, ()>> {
