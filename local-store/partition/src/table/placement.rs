@@ -14,12 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::identifiers::TableId;
 
-/// The maximum number of arcs in a ring. Each arc adds a replica to every node, and more arcs than
-/// CPU cores do not increase throughput.
-pub const ARCS_MAX: u32 = 16;
-/// Size of each arc's range of partition and shard numbers: arc 2 counts from 200,000,000, so that
-/// no two arcs assign the same number.
-const NUMBERS_PER_ARC: u32 = 100_000_000;
+/// The maximum number of arcs in a ring. Each arc is on three nodes, and costs each of them an
+/// engine and heartbeats.
+pub const ARCS_MAX: u32 = 128;
+/// Size of each arc's range of partition and shard numbers: arc 2 counts from 67,108,864, so that
+/// no two arcs assign the same number. The ranges of all arcs together are the numbers of 32 bits.
+const NUMBERS_PER_ARC: u32 = 1 << 25;
+const _: () = assert!(ARCS_MAX as u64 * NUMBERS_PER_ARC as u64 == 1 << 32);
 
 /// A consensus group: the data of one arc of the ring.
 #[derive(
@@ -181,7 +182,7 @@ mod tests {
         for arc in 0..ARCS_MAX {
             let first = ArcId(arc).first_number();
             assert_eq!(ArcId::of_number(first), ArcId(arc));
-            assert_eq!(ArcId::of_number(first + NUMBERS_PER_ARC - 1), ArcId(arc));
+            assert_eq!(ArcId::of_number(first + (NUMBERS_PER_ARC - 1)), ArcId(arc));
         }
     }
 }

@@ -135,10 +135,11 @@ fn one_arc() -> u32 {
 /// - 7 and 8: the tree contained the records of streams;
 /// - 9 and 10: each record of a stream was a row;
 /// - 11 and 12: entries with equal index keys were in the order of their items' keys;
-/// - 13 and 14: commands in the log had no delta encoding.
+/// - 13 and 14: commands in the log had no delta encoding;
+/// - 16: a directory with several arcs, in which arc 2 assigned the numbers from 200,000,000.
 const FORMAT_ONE_ARC: u32 = 15;
 /// The format of a directory with several arcs.
-const FORMAT_ARCS: u32 = 16;
+const FORMAT_ARCS: u32 = 17;
 
 impl Identity {
     /// Creates the identity of a new directory.
@@ -475,12 +476,13 @@ mod tests {
             r#"{"format":11,"cluster":"c","node":258,"arcs":1}"#,
             r#"{"format":13,"cluster":"c","node":258,"arcs":1}"#,
             r#"{"format":14,"cluster":"c","node":258,"arcs":3}"#,
+            r#"{"format":16,"cluster":"c","node":258,"arcs":3}"#,
             r#"{"format":17,"cluster":"c","node":258,"arcs":1}"#,
         ] {
             fs::write(directory.join(IDENTITY), other).unwrap();
             let Err(Problem::Fatal(reason)) = read_identity(&directory) else { panic!("{other}") };
             let reason = reason.to_string();
-            assert!(reason.contains("reads the formats 15 and 16: export your data"), "{reason}");
+            assert!(reason.contains("reads the formats 15 and 17: export your data"), "{reason}");
         }
         fs::write(directory.join(IDENTITY), "x").unwrap();
         assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));
