@@ -15,6 +15,7 @@ mod keys;
 mod machine;
 pub mod mutation;
 mod read;
+mod ring;
 mod split;
 mod storage;
 mod stream;
@@ -43,6 +44,7 @@ pub use entry::{
 pub use index::build::{adds_entries, find_index_work};
 pub use index::change::global_index_tokens;
 pub use index::refusal::{ItemRefusal, check_put, check_put_encoded};
+pub use keys::ring::read_ring;
 pub use keys::statistics::Statistics;
 pub use keys::stream_row::table_of_record;
 pub use keys::{QUEUE_KEYS, QUEUE_PREFIX_BYTES};
@@ -52,6 +54,10 @@ pub use read::{
     ItemRange, SortRange, read_encoded_entries, read_encoded_item, read_encoded_items,
     read_index_statistics, read_item, read_partition_statistics, read_statistics,
 };
+pub use ring::change::RingChange;
+pub use ring::placement::{place, place_first};
+pub use ring::refusal::RingRefusal;
+pub use ring::{REPLICAS, Ring, RingNode, Slot};
 pub use split::{find_due_splits, find_split_work};
 pub use storage::{Batch, Op, ReadError, Value, View, Visit};
 pub use stream::seek::find_first_since;

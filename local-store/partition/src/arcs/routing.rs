@@ -5,7 +5,7 @@
 use crate::catalogue::Catalogue;
 use crate::command::Command;
 use crate::keys::statistics::Statistics;
-use crate::keys::{Family, decode_value, encode_value, take};
+use crate::keys::{Family, decode_value, encode_value, ring, take};
 use crate::storage::{ReadError, Value, end_of_prefix};
 use crate::table::Table;
 use crate::table::identifiers::TableId;
@@ -59,6 +59,7 @@ pub fn destination(catalogue: &Catalogue, command: &Command) -> Destination {
             Destination::To(if is_there { arc } else { ArcId::FIRST })
         }
         Command::Transaction(_) => Destination::Items,
+        Command::ChangeRing(_) => Destination::To(ArcId::FIRST),
         // This match has no wildcard pattern, so that each new kind of command is assigned
         // deliberately. A wildcard could run the command in every arc.
         Command::StepTimeToLive { .. }
@@ -117,6 +118,9 @@ fn token(bytes: &[u8]) -> Option<Token> {
 /// When keys of this family cannot be read across arcs.
 pub fn locate(catalogue: &Catalogue, key: &[u8]) -> Result<Location, ReadError> {
     let unknown = || ReadError(format!("cannot find the arc of the key: {key:02x?}"));
+    if key == ring::KEY {
+        return Ok(Location::In(ArcId::FIRST));
+    }
     let (family, table, rest) = split_key(key).ok_or_else(unknown)?;
     // A table that was deleted in the meantime has no data in any arc, so a read of any arc returns
     // the right result.

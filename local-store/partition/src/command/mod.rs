@@ -15,6 +15,7 @@ use model::{EncodedItem, EpochMillis, Item, KeySchema, PrimaryKey, StreamViewTyp
 use serde::{Deserialize, Serialize};
 
 use crate::arcs::delivery::DeliveryBatch;
+use crate::ring::change::RingChange;
 use crate::table::Table;
 use crate::table::billing::Billing;
 use crate::table::identifiers::{PartitionNumber, TableId};
@@ -140,6 +141,9 @@ pub enum Command {
         /// The limit in bytes, inclusive.
         bytes_max: u64,
     },
+    /// Changes the nodes of the cluster, and with them the placement of its arcs. Only the first
+    /// arc has the ring.
+    ChangeRing(Box<RingChange>),
 }
 
 impl Command {

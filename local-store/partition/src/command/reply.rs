@@ -3,6 +3,7 @@
 use model::{Item, KeyValue};
 use serde::{Deserialize, Serialize};
 
+use crate::ring::Ring;
 use crate::table::Table;
 use crate::table::index::IndexWrite;
 
@@ -70,6 +71,8 @@ pub enum Reply {
         /// The number of the last change received from that arc.
         upto: u64,
     },
+    /// The ring after the change.
+    Ring(Box<Ring>),
 }
 
 /// The reason why a transaction was cancelled, for one of its operations.

@@ -40,6 +40,7 @@ fn number(command: &Command) -> u8 {
         Command::CompleteTransaction { .. } => 22,
         Command::ForgetTransactions => 23,
         Command::LimitItemCollections { .. } => 24,
+        Command::ChangeRing(_) => 25,
     }
 }
 
@@ -93,6 +94,10 @@ fn one_of_each(definition: &Table) -> Vec<Command> {
         Command::CompleteTransaction { id, began },
         Command::ForgetTransactions,
         Command::LimitItemCollections { bytes_max: 1 << 30 },
+        Command::ChangeRing(Box::new(RingChange::Found {
+            nodes: (1..=3).filter_map(Slot::new).map(|slot| (slot, None)).collect(),
+            arcs: 1,
+        })),
     ]
 }
 
@@ -150,9 +155,9 @@ fn the_effect_of_an_entry_never_changes() {
     // A single arc has no changes for other arcs, and the table has no local index and therefore no
     // item collections.
     let without = [12, 13, 20];
-    let all = (1..=22).filter(|family| !without.contains(family));
+    let all = (1..=23).filter(|family| !without.contains(family));
     assert_eq!(written.into_iter().collect::<Vec<_>>(), all.collect::<Vec<u8>>());
-    assert_eq!(format!("{:032x}", batches.digest128()), "f038cf02c0ae47d3c177b21703474a72");
+    assert_eq!(format!("{:032x}", batches.digest128()), "8c246a73bfcc3b75f2f7d917472aa9de");
 }
 
 /// Returns commands whose stream records have several rows: full rows, rows of transactions, and a
@@ -242,6 +247,9 @@ fn history_commands() -> Vec<Command> {
         Command::Finish(Finish { id, began, commit: true, operations: 2 }),
         Command::CompleteTransaction { id, began },
     ]);
+    commands.extend(Slot::new(4).map(|slot| {
+        Command::ChangeRing(Box::new(RingChange::Join { slot, address: Some("a".to_owned()) }))
+    }));
     commands
 }
 
@@ -275,7 +283,7 @@ fn a_kind_of_command_has_its_destination() {
     for (number, command) in (0u8..).zip(&commands) {
         let expected = match number {
             0..=3 => Destination::Definition,
-            4 | 5 | 13 => Destination::To(ArcId::FIRST),
+            4 | 5 | 13 | 25 => Destination::To(ArcId::FIRST),
             11 => Destination::Items,
             15..=22 => Destination::Addressed,
             _ => Destination::Everyone,

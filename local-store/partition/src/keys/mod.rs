@@ -12,6 +12,7 @@ pub(crate) mod machine_state;
 pub(crate) mod outbox;
 pub(crate) mod removal;
 pub(crate) mod request_token;
+pub(crate) mod ring;
 pub(crate) mod statistics;
 pub(crate) mod stream_record;
 pub(crate) mod stream_row;
@@ -69,6 +70,9 @@ pub(crate) enum Family {
     ItemCollectionLimit = 21,
     /// Progress of step-by-step removals in existing tables. See [`removal`].
     Removal = 22,
+    /// One entry, in the first arc: the nodes of the cluster and the placement of its arcs. See
+    /// [`ring`].
+    Ring = 23,
 }
 
 /// The first byte of queue keys, which are the keys of stream records. Records of a shard are only

@@ -4,6 +4,7 @@
 //! stop. The same entries in the same order give the same batches on every replica.
 
 pub(crate) mod deletion;
+mod ring;
 pub(crate) mod step;
 #[cfg(test)]
 mod step_tests;
@@ -23,9 +24,11 @@ use crate::entry::Entry;
 use crate::entry::sequence::Sequence;
 use crate::index;
 use crate::keys::machine_state::{self, MachineState};
+use crate::keys::ring::read_ring;
 use crate::keys::{item, item_collection, table as table_key};
 use crate::mutation::{self, Mutation};
 use crate::read::read_statistics;
+use crate::ring::Ring;
 use crate::split;
 use crate::storage::overlay::Overlay;
 use crate::storage::{Batch, ReadError, View};
@@ -62,6 +65,8 @@ pub struct Machine {
     arc_position: ArcPosition,
     state: MachineState,
     catalogue: Arc<Catalogue>,
+    /// The ring; the default one in all arcs but the first.
+    ring: Arc<Ring>,
     /// The locks of prepared transactions, in memory for fast lookup.
     locks: Locks,
     /// The number of changes per command in the last applied entry, rounded up, at most
@@ -94,6 +99,7 @@ impl Machine {
             arc_position: position,
             state,
             catalogue: Arc::new(catalogue),
+            ring: Arc::new(read_ring(view)?.unwrap_or_default()),
             locks,
             changes_of_a_command: 1,
         })
@@ -242,6 +248,7 @@ impl Machine {
             Command::CompleteTransaction { id, began } => {
                 two_phase_commit::complete_transaction(overlay, *id, *began)
             }
+            Command::ChangeRing(change) => self.change_ring(overlay, change),
             Command::ForgetTransactions => two_phase_commit::forget(overlay, now).map(more),
         }
     }
