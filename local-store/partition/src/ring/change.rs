@@ -72,7 +72,7 @@ impl Ring {
             RingChange::Forget { slot } => changed.forget(*slot)?,
             RingChange::Readmit { slot, lost } => changed.readmit(*slot, *lost)?,
             RingChange::Readdress { slot, address } => {
-                changed.readdress(*slot, address.as_ref())?
+                changed.readdress(*slot, address.as_ref())?;
             }
         }
         if changed != *self {

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use crate::ring::exchange::Exchange;
 use crate::ring::{REPLICAS, Slot};
 
-/// Returns the placement of a new ring: arc *i* is on the *i*-th node in the order of the slots, and
-/// on the nodes after it, cyclically.
+/// Returns the placement of a new ring: arc *i* is on the *i*-th node in the order of the slots,
+/// and on the nodes after it, cyclically.
 #[must_use]
 pub fn place_first(arcs: u32, nodes: &BTreeSet<Slot>) -> Vec<Vec<Slot>> {
     let of_arc = |arc: usize| {
@@ -21,7 +21,7 @@ pub fn place_first(arcs: u32, nodes: &BTreeSet<Slot>) -> Vec<Vec<Slot>> {
 }
 
 /// Returns the placement on the given nodes that follows from the current one. Each arc is on
-/// [`REPLICAS`] nodes, or on all nodes if they are fewer, and the first one is the preferred leader.
+/// [`REPLICAS`] nodes, or on all nodes if they are fewer. The first one is the preferred leader.
 ///
 /// Replaces the nodes that are gone and gives each new node its share. For the sake of balance,
 /// moves at most one further replica per ten. The preferred leaders are balanced too, with as few

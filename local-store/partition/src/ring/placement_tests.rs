@@ -105,12 +105,13 @@ struct Step<'s> {
 }
 
 impl Step<'_> {
-    /// Returns the minimum number of replicas that any placement has to move.
+    /// Returns the minimum number of replicas to move: those of the node that leaves, or the fair
+    /// share of each node without an arc.
     fn moves_min(&self) -> usize {
-        if self.joins {
-            return self.after.len() * REPLICAS / self.nodes.len();
-        }
-        self.before.iter().flatten().filter(|slot| **slot == self.changed).count()
+        let count = |slot: &Slot| self.before.iter().filter(|arc| arc.contains(slot)).count();
+        let idle = self.nodes.iter().filter(|slot| count(slot) == 0).count();
+        let shares = idle * (self.after.len() * REPLICAS / self.nodes.len());
+        shares.max(if self.joins { 0 } else { count(&self.changed) })
     }
 
     /// Returns the minimum number of preferred leaders that any placement has to change.
@@ -153,63 +154,6 @@ impl Step<'_> {
     }
 }
 
-/// Goal: print the numbers of the decision. Method: `cargo test -- --nocapture ring::`.
-#[derive(Default, Debug)]
-struct Worst {
-    steps: usize,
-    moves: f64,
-    mean_moves: f64,
-    load: f64,
-    load_distance: f64,
-    leaders: f64,
-    leaders_distance: f64,
-    leader_changes: f64,
-    extra_leader_changes: usize,
-}
-
-impl Worst {
-    fn add(&mut self, step: &Step<'_>) {
-        self.steps += 1;
-        let ratio = |number: usize, least: usize| number as f64 / least.max(1) as f64;
-        self.moves = self.moves.max(ratio(moves(step.before, step.after), step.moves_min()));
-        self.mean_moves += ratio(moves(step.before, step.after), step.moves_min());
-        let (distance, mean) = imbalance(&step.loads());
-        self.load = self.load.max(distance / mean);
-        self.load_distance = self.load_distance.max(distance);
-        let (distance, mean) = imbalance(&step.leaders());
-        self.leaders = self.leaders.max(distance / mean);
-        self.leaders_distance = self.leaders_distance.max(distance);
-        self.leader_changes =
-            self.leader_changes.max(ratio(step.leader_changes(), step.changes_min()));
-        self.extra_leader_changes =
-            self.extra_leader_changes.max(step.leader_changes().saturating_sub(step.changes_min()));
-    }
-}
-
-#[test]
-fn measure() {
-    let mut state = 1_u64;
-    let mut random = |below: u64| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    };
-    for arcs in [1_u32, 2, 3, 5, 8, 16, 24, 36, 64, 96, 99, 100, 113, 127, 128] {
-        let mut worst = Worst::default();
-        for _ in 0..20 {
-            let first = 3 + random(10) as u8;
-            let changes: Vec<u8> = (0..40).map(|_| 1 + random(16) as u8).collect();
-            replay(arcs, first, &changes, &mut |step| {
-                worst.add(step);
-                Ok(())
-            })
-            .unwrap();
-        }
-        worst.mean_moves /= worst.steps as f64;
-        println!("{arcs}: {worst:?}");
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
@@ -234,6 +178,50 @@ proptest! {
             check_balance(&step.leaders())
         })?;
     }
+}
+
+/// Goal: a node that joins and leaves again leads back to a balanced placement.
+#[test]
+fn a_visitor_leaves_a_balanced_placement() {
+    for arcs in [24, 96, 128] {
+        let (few, more) = (slots(1..=3), slots(1..=4));
+        let placement = place_first(arcs, &few);
+        let visited = place(&placement, &more);
+        let left = place(&visited, &few);
+        let held = arcs as usize * REPLICAS / 4;
+        assert_eq!((moves(&placement, &visited), moves(&visited, &left)), (held, held));
+        let loads = count(left.iter().flatten(), &few);
+        assert!(loads.values().all(|load| *load == arcs as usize), "{loads:?}");
+        check_balance(&count(left.iter().filter_map(|arc| arc.first()), &few)).unwrap();
+    }
+}
+
+/// Goal: the number of replicas follows the number of nodes up to three.
+#[test]
+fn few_nodes_have_every_arc() {
+    let mut placement = place_first(4, &slots([1]));
+    for (nodes, moved) in [(2, 4), (3, 4), (2, 0), (1, 0)] {
+        let after = place(&placement, &slots(1..=nodes));
+        assert!(after.iter().all(|arc| slots(1..=nodes) == arc.iter().copied().collect()));
+        assert_eq!(moves(&placement, &after), moved);
+        check_balance(&count(after.iter().filter_map(|arc| arc.first()), &slots(1..=nodes)))
+            .unwrap();
+        placement = after;
+    }
+    assert_eq!(place(&placement, &BTreeSet::new()), vec![Vec::new(); 4]);
+    assert_eq!(place(&[], &slots(1..=3)), Vec::<Vec<Slot>>::new());
+}
+
+/// Goal: the work to apply a change is bounded, also with the most nodes and arcs.
+#[test]
+fn the_largest_ring_changes() {
+    let mut nodes = slots(1..=254);
+    let placement = place_first(ARCS_MAX, &nodes);
+    nodes.insert(slot(255));
+    let placement = place(&placement, &nodes);
+    check_balance(&count(placement.iter().flatten(), &nodes)).unwrap();
+    let few = slots(1..=128);
+    check_balance(&count(place(&placement, &few).iter().flatten(), &few)).unwrap();
 }
 
 /// Goal: the first placement is that of the crate `node` before rings could change.

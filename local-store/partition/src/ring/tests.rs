@@ -189,14 +189,16 @@ proptest! {
     #[test]
     fn invariants_hold(changes in prop::collection::vec(a_change(), 1..60)) {
         let mut ring = after(&[found(1..=3, 24)]);
-        let mut ids: Vec<u64> = slots(1..=3).iter().filter_map(|slot| ring.node_id(*slot)).collect();
+        let first = slots(1..=3);
+        let mut ids: Vec<u64> = first.iter().filter_map(|slot| ring.node_id(*slot)).collect();
         for change in changes {
             let Ok(changed) = ring.change(&change) else { continue };
             prop_assert_eq!(changed.version, ring.version + u64::from(changed != ring));
             let members = changed.members();
             prop_assert!(members.len() >= REPLICAS);
             for arc in &changed.replicas {
-                prop_assert!(arc.len() == REPLICAS && arc.iter().all(|slot| members.contains(slot)));
+                prop_assert_eq!(arc.len(), REPLICAS);
+                prop_assert!(arc.iter().all(|slot| members.contains(slot)));
             }
             let of = |ring: &Ring| ring.nodes.keys().filter_map(|it| ring.node_id(*it)).collect();
             let (before, now): (Vec<u64>, Vec<u64>) = (of(&ring), of(&changed));

@@ -182,7 +182,7 @@ mod tests {
         for arc in 0..ARCS_MAX {
             let first = ArcId(arc).first_number();
             assert_eq!(ArcId::of_number(first), ArcId(arc));
-            assert_eq!(ArcId::of_number(first + NUMBERS_PER_ARC - 1), ArcId(arc));
+            assert_eq!(ArcId::of_number(first + (NUMBERS_PER_ARC - 1)), ArcId(arc));
         }
     }
 }

@@ -74,7 +74,7 @@ pub struct Arguments {
     replicas: u64,
     /// Number of arcs in the ring of a new data directory, each a consensus group with its own log;
     /// the number of an existing directory does not change
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16), env = "LOCAL_STORE_ARCS")]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=128), env = "LOCAL_STORE_ARCS")]
     arcs: u32,
     /// Handling of requests that exceed the throughput of their table: only count them, or throttle them
     /// as DynamoDB does

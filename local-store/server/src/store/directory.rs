@@ -139,12 +139,13 @@ fn one_arc() -> u32 {
 /// - 7 and 8: the tree contained the records of streams;
 /// - 9 and 10: each record of a stream was a row;
 /// - 11 and 12: entries with equal index keys were in the order of their items' keys;
-/// - 13 and 14: commands in the log had no delta encoding.
+/// - 13 and 14: commands in the log had no delta encoding;
+/// - 16: a directory with several arcs, in which arc 2 assigned the numbers from 200,000,000.
 const FORMAT_ONE_ARC: u32 = 15;
 /// The format of a directory with several arcs.
-const FORMAT_ARCS: u32 = 16;
+const FORMAT_ARCS: u32 = 17;
 /// The format of a directory with some of the arcs.
-const FORMAT_SOME_ARCS: u32 = 17;
+const FORMAT_SOME_ARCS: u32 = 18;
 
 impl Identity {
     /// Creates the identity of a new directory.
@@ -309,7 +310,7 @@ pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Proble
     }
     if identity.format != format_of(identity.arcs, &identity.founders) {
         return Err(Problem::Fatal(fatal!(
-            "`{}` has format {}; this program reads the formats {FORMAT_ONE_ARC} to {FORMAT_SOME_ARCS}: \
+            "`{}` has format {}; this program reads the formats {FORMAT_ONE_ARC}, {FORMAT_ARCS} and {FORMAT_SOME_ARCS}: \
              export your data with the version that wrote it, or choose another directory",
             directory.display(),
             identity.format
@@ -508,6 +509,7 @@ mod tests {
             r#"{"format":11,"cluster":"c","node":258,"arcs":1}"#,
             r#"{"format":13,"cluster":"c","node":258,"arcs":1}"#,
             r#"{"format":14,"cluster":"c","node":258,"arcs":3}"#,
+            r#"{"format":16,"cluster":"c","node":258,"arcs":3}"#,
             r#"{"format":17,"cluster":"c","node":258,"arcs":1}"#,
             r#"{"format":16,"cluster":"c","node":258,"arcs":3,"founders":[1,2,3,4]}"#,
             r#"{"format":18,"cluster":"c","node":258,"arcs":3}"#,
@@ -515,7 +517,7 @@ mod tests {
             fs::write(directory.join(IDENTITY), other).unwrap();
             let Err(Problem::Fatal(reason)) = read_identity(&directory) else { panic!("{other}") };
             let reason = reason.to_string();
-            assert!(reason.contains("reads the formats 15 to 17: export your data"), "{reason}");
+            assert!(reason.contains("reads the formats 15, 17 and 18: export your data"), "{reason}");
         }
         fs::write(directory.join(IDENTITY), "x").unwrap();
         assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));
