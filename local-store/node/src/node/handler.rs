@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use futures::future::BoxFuture;
+
 use super::Node;
 use crate::error::SubmitError;
 use crate::forward::{Submission, decode_submission, encode_replies};
@@ -48,7 +50,11 @@ impl Node {
     }
 
     /// Handles a message from another node, and returns the response.
-    pub async fn handle(&self, message: Envelope) -> Response {
+    pub fn handle(&self, message: Envelope) -> BoxFuture<'_, Response> {
+        Box::pin(self.handle_inner(message))
+    }
+
+    async fn handle_inner(&self, message: Envelope) -> Response {
         let is_for_this = message.to == self.inner.id || message.request.is_of_client();
         if !is_for_this || message.arc != self.inner.arc {
             let (to, arc) = (message.to, message.arc);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures::future::BoxFuture;
 use openraft::async_runtime::watch::WatchReceiver;
 
 use super::Node;
@@ -15,7 +16,17 @@ impl Node {
     /// # Errors
     /// When this node does not lead, or another change is in progress. A partial change is not
     /// rolled back; repeat the call to complete the change.
-    pub async fn change_members(&self, members: &BTreeSet<NodeId>) -> Result<(), MembershipError> {
+    pub fn change_members<'n>(
+        &'n self,
+        members: &'n BTreeSet<NodeId>,
+    ) -> BoxFuture<'n, Result<(), MembershipError>> {
+        Box::pin(self.change_members_inner(members))
+    }
+
+    async fn change_members_inner(
+        &self,
+        members: &BTreeSet<NodeId>,
+    ) -> Result<(), MembershipError> {
         let raft = &self.inner.raft;
         let voters: BTreeSet<NodeId> = self.status().voters.into_iter().collect();
         for id in members.difference(&voters) {
@@ -37,7 +48,11 @@ impl Node {
     ///
     /// # Errors
     /// When this node does not lead, or another change is in progress.
-    pub async fn admit(&self, slot: u64) -> Result<NodeId, SubmitError> {
+    pub fn admit(&self, slot: u64) -> BoxFuture<'_, Result<NodeId, SubmitError>> {
+        Box::pin(self.admit_inner(slot))
+    }
+
+    async fn admit_inner(&self, slot: u64) -> Result<NodeId, SubmitError> {
         let not_done = |reason: String| SubmitError::NotDone(reason);
         if self.leader() != Some(self.id()) {
             return Err(not_done(format!("node {} is not the leader", slot_of(self.id()))));

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use openraft::async_runtime::watch::WatchReceiver;
 use partition::mutation::{self, Mutation};
 use partition::{ArcPosition, Catalogue, Command, Reply, Ring, TableId, View};
@@ -120,7 +121,12 @@ impl Node {
     ///
     /// # Errors
     /// When the node's log or state cannot be read, or they are inconsistent.
-    pub async fn start(parts: Parts) -> Result<Self, StartError> {
+    pub fn start(parts: Parts) -> BoxFuture<'static, Result<Self, StartError>> {
+        // Boxed, so that the consensus library is compiled in this crate only.
+        Box::pin(Self::start_inner(parts))
+    }
+
+    async fn start_inner(parts: Parts) -> Result<Self, StartError> {
         let Parts { id, arc, log, worker, transport, clock, settings, .. } = parts;
         let (seed, damage, location) = (parts.seed, parts.damage, parts.state_location);
         let on_failure = FailureHandler::new(damage.clone(), parts.on_fatal);
@@ -232,11 +238,16 @@ impl Node {
     ///
     /// # Errors
     /// When the node has stopped.
-    pub async fn initialize(&self, members: BTreeSet<NodeId>) -> Result<(), MembershipError> {
-        if self.inner.raft.is_initialized().await? {
-            return Ok(());
-        }
-        Ok(self.inner.raft.initialize(members).await?)
+    pub fn initialize(
+        &self,
+        members: BTreeSet<NodeId>,
+    ) -> BoxFuture<'_, Result<(), MembershipError>> {
+        Box::pin(async move {
+            if self.inner.raft.is_initialized().await? {
+                return Ok(());
+            }
+            Ok(self.inner.raft.initialize(members).await?)
+        })
     }
 
     /// Applies commands, in order, in one log entry, even if another node leads. Returns one reply
@@ -425,9 +436,9 @@ impl Node {
 
     /// Stops the node cleanly, including the replicas of other arcs on the same disk. Waiting
     /// requests return an unknown outcome.
-    pub async fn shutdown(&self) {
+    pub fn shutdown(&self) -> BoxFuture<'_, ()> {
         self.inner.damage.stop();
-        self.end().await;
+        Box::pin(self.end())
     }
 
     /// Stops this replica, but not the replicas of other arcs. Waiting requests return an unknown outcome.

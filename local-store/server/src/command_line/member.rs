@@ -29,6 +29,10 @@ pub(super) struct Flags {
     /// node, three or more, including this node, with the same values on every node
     #[arg(long, value_name = "NUMBER=ADDRESS", requires = "node", value_parser = parse_peer)]
     peer: Vec<(u64, SocketAddr)>,
+    /// Join a running store as a new node; --peer names this node and at least one node of the store, which
+    /// tells the addresses of the others
+    #[arg(long, requires = "node")]
+    join: bool,
     /// File with a secret that all nodes share; required if a peer does not have a loopback address;
     /// it authenticates messages between nodes, but does not encrypt them
     #[arg(long, value_name = "FILE", requires = "node", env = "LOCAL_STORE_CLUSTER_SECRET")]
@@ -57,24 +61,30 @@ impl Flags {
     pub(super) async fn member(self) -> Result<Option<Member>, Fatal> {
         let secret = self.cluster_secret.as_deref().map(ClusterSecret::read).transpose()?;
         let Some(slot) = self.node else { return Ok(None) };
-        let addresses = check_peers(slot, &self.peer, secret.is_some())?;
+        let addresses = check_peers(slot, &self.peer, self.join, secret.is_some())?;
         let no_address = || fatal!("the address of this node is missing; add it with --peer");
         let own = addresses.get(&slot).copied().ok_or_else(no_address)?;
         let listener = gate::take_port("port for peers", own).await.map_err(Fatal::new)?;
-        Ok(Some(Member { slot, addresses, secret, listener }))
+        Ok(Some(Member { slot, addresses, joins: self.join, secret, listener }))
     }
 }
 
 fn check_peers(
     slot: u64,
     peers: &[(u64, SocketAddr)],
+    joins: bool,
     has_secret: bool,
 ) -> Result<BTreeMap<u64, SocketAddr>, Fatal> {
     let addresses: BTreeMap<u64, SocketAddr> = peers.iter().copied().collect();
     if addresses.len() != peers.len() {
         return Err(fatal!("--peer names a node twice; name each node once"));
     }
-    if !(REPLICAS..=NODES_MAX).contains(&addresses.len()) {
+    if joins && addresses.len() < 2 {
+        return Err(fatal!(
+            "--join needs --peer for this node, and for at least one node of the store"
+        ));
+    }
+    if !joins && !(REPLICAS..=NODES_MAX).contains(&addresses.len()) {
         return Err(fatal!(
             "{} named with --peer; name all nodes of the store, {REPLICAS} to {NODES_MAX}, including this one",
             match addresses.len() {
@@ -106,7 +116,7 @@ mod tests {
         let peers =
             |text: &str| text.split(' ').map(|p| parse_peer(p).unwrap()).collect::<Vec<_>>();
         let three = "1=127.0.0.1:1 2=127.0.0.1:2 3=127.0.0.1:3";
-        assert_eq!(check_peers(2, &peers(three), false).unwrap().len(), 3);
+        assert_eq!(check_peers(2, &peers(three), false, false).unwrap().len(), 3);
         for (slot, text, expected) in [
             (1, "1=127.0.0.1:1 1=127.0.0.1:2 3=127.0.0.1:3", "names a node twice"),
             (1, "1=127.0.0.1:1 2=127.0.0.1:2", "2 nodes are named"),
@@ -114,10 +124,12 @@ mod tests {
             (4, three, "--peer 4=ADDRESS is missing"),
             (1, "1=127.0.0.1:1 2=127.0.0.1:2 3=10.0.0.1:3", "10.0.0.1:3 without --cluster-secret"),
         ] {
-            let error = check_peers(slot, &peers(text), false).unwrap_err().to_string();
+            let error = check_peers(slot, &peers(text), false, false).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
-        assert!(check_peers(1, &peers("1=10.0.0.1:1 2=10.0.0.2:1 3=10.0.0.3:1"), true).is_ok());
+        assert!(
+            check_peers(1, &peers("1=10.0.0.1:1 2=10.0.0.2:1 3=10.0.0.3:1"), false, true).is_ok()
+        );
         for text in [
             "127.0.0.1:1",
             "x=127.0.0.1:1",

@@ -25,7 +25,7 @@ use node::slot_of;
 const MAGIC: [u8; 8] = *b"WEIRPEER";
 /// The version of the protocol, which increases with every change of a message. Nodes of different
 /// versions refuse each other.
-const VERSION: u32 = 13;
+const VERSION: u32 = 14;
 /// The length of the magic bytes and the version.
 const PREAMBLE_BYTES: usize = 12;
 /// The time-out for connecting, including the handshake. A busy computer responds within this time;
@@ -41,8 +41,10 @@ struct Hello {
     slot: u64,
     /// The expected slot of the receiver.
     to: u64,
-    /// The slots of the sender's cluster.
+    /// The slots of the sender's cluster in its `--peer` flags.
     slots: Vec<u64>,
+    /// Whether the sender is a new node that joins a running cluster.
+    joins: bool,
     settings: String,
     identity: Option<PeerIdentity>,
     nonce: Nonce,
@@ -109,6 +111,7 @@ async fn greet(
         slot: local.slot,
         to: slot,
         slots: local.slots.iter().copied().collect(),
+        joins: local.joins,
         settings: local.settings.clone(),
         identity: local.identity.borrow().clone(),
         nonce: random_nonce()?,
@@ -215,13 +218,8 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
             hello.to
         ));
     }
-    if other == own || !hello.slots.iter().copied().eq(local.slots.iter().copied()) {
-        return Some(format!(
-            "node {other} has the nodes {:?} in --peer, but node {own} has {:?}: give every node the same \
-             --peer flags",
-            hello.slots,
-            local.slots.iter().collect::<Vec<_>>()
-        ));
+    if let Some(reason) = objection_to_slot(local, hello) {
+        return Some(reason);
     }
     if hello.settings != local.settings {
         return Some(format!(
@@ -237,6 +235,34 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
              one of their --data directories belongs to another store"
         )
     })
+}
+
+/// Returns the reason why this process does not connect with a node in the sender's slot; `None` if it does.
+fn objection_to_slot(local: &Local, hello: &Hello) -> Option<String> {
+    let (other, own) = (hello.slot, local.slot);
+    let ring = local.ring.borrow();
+    if other == own {
+        return Some(format!("node {other} runs already: give each node its own number"));
+    }
+    if let Some(ring) = &*ring {
+        let has_left = !ring.contains_key(&other) && !hello.joins;
+        return has_left.then(|| {
+            format!(
+                "node {other} does not belong to the store: start it with --join on an empty directory to add it"
+            )
+        });
+    }
+    // The nodes that create a cluster must agree about its nodes. A new node may know only some of them.
+    if !hello.joins && !local.joins && !hello.slots.iter().copied().eq(local.slots.iter().copied())
+    {
+        return Some(format!(
+            "node {other} has the nodes {:?} in --peer, but node {own} has {:?}: give every node the same \
+             --peer flags",
+            hello.slots,
+            local.slots.iter().collect::<Vec<_>>()
+        ));
+    }
+    None
 }
 
 fn split(stream: TcpStream) -> io::Result<(FrameReader<OwnedReadHalf>, OwnedWriteHalf)> {

@@ -18,6 +18,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use locks::RwLock;
 use model::EpochMillis;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -47,6 +48,13 @@ pub(crate) enum Question {
     Who,
     /// Invites the receiving process to a new cluster with the given identity.
     Join(Invitation),
+    /// Requests that the sender becomes a node of the ring, with this address for peers.
+    JoinRing {
+        /// The slot of the sender.
+        slot: u64,
+        /// The address at which the sender listens for its peers.
+        address: SocketAddr,
+    },
     /// Requests a new identity for a slot that has no data, or has lost its data.
     Rejoin {
         /// The slot of the sender.
@@ -67,7 +75,7 @@ pub(crate) enum Answer {
     Who(Who),
     /// The answer to [`Question::Join`]: the node has joined.
     Joined,
-    /// The answer to [`Question::Rejoin`].
+    /// The answer to [`Question::Rejoin`] and [`Question::JoinRing`].
     Rejoined(Invitation),
     /// The answer to [`Question::Status`]: the status of each replica, and the directories that were set
     /// aside.
@@ -76,6 +84,8 @@ pub(crate) enum Answer {
     ClockSet,
     /// The message was not executed, for this reason.
     Refused(String),
+    /// The ring does not admit the sender, for this reason.
+    NotAdmitted(String),
 }
 
 /// The reason why a peer did not answer a question: ask again.
@@ -145,8 +155,12 @@ pub(crate) trait Handler: Send + Sync + 'static {
 pub(crate) struct Local {
     /// The slot of the process's node.
     pub(crate) slot: u64,
-    /// The slots of the cluster, including the slot of this process.
+    /// The slots in the `--peer` flags, including the slot of this process.
     pub(crate) slots: BTreeSet<u64>,
+    /// Whether this process runs a new node, which joins a running cluster.
+    pub(crate) joins: bool,
+    /// The addresses of the nodes of the ring, including this process; `None` until they are known.
+    pub(crate) ring: watch::Sender<Option<BTreeMap<u64, SocketAddr>>>,
     /// The settings that must be equal on all nodes, as a string: Region and account.
     pub(crate) settings: String,
     /// The secret of the cluster, if it has one.
@@ -159,25 +173,66 @@ pub(crate) struct Local {
 /// The connections to all peers.
 pub(crate) struct Peers {
     local: Arc<Local>,
-    /// The two connections to each slot: one for most messages, and one for large transfers and slow answers.
-    peers: BTreeMap<u64, (Peer, Peer)>,
+    peers: RwLock<BTreeMap<u64, Connections>>,
+}
+
+/// The connections to one peer.
+#[derive(Clone)]
+struct Connections {
+    address: SocketAddr,
+    /// The connection for most messages.
+    usual: Arc<Peer>,
+    /// The connection for large transfers and slow answers.
+    transfers: Arc<Peer>,
 }
 
 impl Peers {
     /// Starts connecting to every peer. Keeps the connections open, and reconnects, until the
     /// returned value is dropped.
     pub(crate) fn connect(local: &Arc<Local>, addresses: &BTreeMap<u64, SocketAddr>) -> Self {
-        let others = addresses.iter().filter(|(slot, _)| **slot != local.slot);
-        let peers = others.map(|(slot, address)| {
-            let connect = |silence| Peer::connect(Arc::clone(local), *slot, *address, silence);
-            (*slot, (connect(SILENCE), connect(SILENCE_OF_TRANSFERS)))
+        let peers = Self { local: Arc::clone(local), peers: RwLock::default() };
+        peers.follow(addresses);
+        peers
+    }
+
+    /// Connects to the peers at these addresses, and ends the connections to all others. An unchanged
+    /// connection stays open.
+    pub(crate) fn follow(&self, addresses: &BTreeMap<u64, SocketAddr>) {
+        let local = &self.local;
+        let mut peers = self.peers.write();
+        peers.retain(|slot, known| addresses.get(slot) == Some(&known.address));
+        for (slot, address) in addresses.iter().filter(|(slot, _)| **slot != local.slot) {
+            let connect =
+                |silence| Arc::new(Peer::connect(Arc::clone(local), *slot, *address, silence));
+            peers.entry(*slot).or_insert_with(|| Connections {
+                address: *address,
+                usual: connect(SILENCE),
+                transfers: connect(SILENCE_OF_TRANSFERS),
+            });
+        }
+    }
+
+    /// Connects to the nodes of the ring, and accepts only them from now on. Returns whether the ring has changed.
+    pub(crate) fn set_ring(&self, addresses: &BTreeMap<u64, SocketAddr>) -> bool {
+        let changed = self.local.ring.send_if_modified(|known| {
+            let is_new = known.as_ref() != Some(addresses);
+            *known = Some(addresses.clone());
+            is_new
         });
-        Self { local: Arc::clone(local), peers: peers.collect() }
+        if changed {
+            self.follow(addresses);
+        }
+        changed
+    }
+
+    /// Returns the slot of this process.
+    pub(crate) fn own_slot(&self) -> u64 {
+        self.local.slot
     }
 
     /// Returns the slots of the peers.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = u64> + '_ {
-        self.peers.keys().copied()
+    pub(crate) fn slots(&self) -> impl Iterator<Item = u64> + use<> {
+        self.peers.read().keys().copied().collect::<Vec<_>>().into_iter()
     }
 
     /// Sends a message to the peer in the given slot, and returns the answer.
@@ -187,7 +242,8 @@ impl Peers {
         question: &Question,
         timeout: Duration,
     ) -> Result<Answer, CallError> {
-        let Some((usual, transfers)) = self.peers.get(&slot) else {
+        let connections = self.peers.read().get(&slot).cloned();
+        let Some(Connections { usual, transfers, .. }) = connections else {
             return Err(CallError::Unreachable(format!("node {slot} is not a node of this store")));
         };
         let is_transfer = matches!(question, Question::Node(message)
@@ -201,7 +257,7 @@ impl Peers {
     /// Returns the reasons why peers refuse this process, or this process refuses peers. For
     /// example, a peer may be in another cluster.
     pub(crate) fn refusals(&self) -> Vec<String> {
-        self.peers.values().filter_map(|(usual, _)| usual.refusal()).collect()
+        self.peers.read().values().filter_map(|known| known.usual.refusal()).collect()
     }
 }
 

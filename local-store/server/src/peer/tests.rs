@@ -14,6 +14,8 @@ fn local(slot: u64, cluster: Option<&str>) -> Local {
     Local {
         slot,
         slots: BTreeSet::from([1, 2, 3]),
+        joins: false,
+        ring: watch::Sender::new(None),
         settings: "Region x and account y".to_owned(),
         secret: None,
         identity: watch::Sender::new(identity),
@@ -156,9 +158,9 @@ async fn long_questions_use_the_connection_for_transfers() {
     let pair = connect(local(1, None), local(2, None)).await;
     pair.ask_connected(Question::Who).await.unwrap();
     // Disables the connection for other messages, so that only the connection for transfers works.
-    let Pair { mut peers, handler, serving, address } = pair;
-    let way = peers.peers.get_mut(&2).unwrap();
-    way.0 = Peer::connect(Arc::clone(&peers.local), 9, address, SILENCE);
+    let Pair { peers, handler, serving, address } = pair;
+    let other = Arc::new(Peer::connect(Arc::clone(&peers.local), 9, address, SILENCE));
+    peers.peers.write().get_mut(&2).unwrap().usual = other;
     let ask = async |timeout| peers.ask(2, &Question::Rejoin { slot: 1 }, timeout).await;
     let connected = async {
         loop {

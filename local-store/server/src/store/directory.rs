@@ -169,9 +169,10 @@ impl Identity {
         let own = slot_of(self.node);
         let has = |arc: &ArcId| match self.founders.as_slice() {
             [] => true,
-            founders => incarnation_of(self.node) == 0 && holders(*arc, founders).contains(&own),
+            founders => holders(*arc, founders).contains(&own),
         };
-        (0..self.arcs).map(ArcId).filter(has).collect()
+        let is_first = incarnation_of(self.node) == 0;
+        (0..self.arcs).map(ArcId).filter(|arc| is_first && has(arc)).collect()
     }
 }
 
@@ -517,7 +518,10 @@ mod tests {
             fs::write(directory.join(IDENTITY), other).unwrap();
             let Err(Problem::Fatal(reason)) = read_identity(&directory) else { panic!("{other}") };
             let reason = reason.to_string();
-            assert!(reason.contains("reads the formats 15, 17 and 18: export your data"), "{reason}");
+            assert!(
+                reason.contains("reads the formats 15, 17 and 18: export your data"),
+                "{reason}"
+            );
         }
         fs::write(directory.join(IDENTITY), "x").unwrap();
         assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));

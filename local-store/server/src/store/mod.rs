@@ -37,8 +37,8 @@ use std::sync::{Arc, Weak};
 use futures::future::LocalBoxFuture;
 use model::{EpochMillis, Item, PrimaryKey};
 use partition::{
-    ARCS_MAX, CancellationReason, Catalogue, Command, ReadError, Reply, Table, TableName, View,
-    read_item,
+    ARCS_MAX, CancellationReason, Catalogue, Command, ReadError, Reply, Ring, Table, TableName,
+    View, read_item,
 };
 use thiserror::Error;
 
@@ -392,23 +392,30 @@ impl Store {
     /// Returns the status of each replica of this process, in the order of the nodes.
     #[must_use]
     pub fn statuses(&self) -> Vec<Status> {
+        if let Some(own) = &self.shared.own_replicas {
+            return own.statuses();
+        }
         self.current_nodes().iter().flatten().map(Node::status).collect()
     }
 
     /// Returns the state of every node of the store, in the order of the slots. Includes nodes in other
     /// processes.
     pub async fn nodes(&self) -> Vec<NodeReport> {
-        let current_nodes = self.current_nodes();
-        let own = current_nodes.iter().filter_map(|replicas| {
-            let slot = slot_of(replicas.first()?.id());
-            Some(NodeReport {
-                slot,
-                replicas: replicas.iter().map(Node::status).collect(),
-                set_aside: self.set_aside(slot),
-                unreachable: None,
-            })
-        });
-        let mut reports: Vec<NodeReport> = own.collect();
+        let report = |slot, replicas| {
+            let set_aside = self.set_aside(slot);
+            NodeReport { slot, replicas, set_aside, unreachable: None }
+        };
+        let mut reports: Vec<NodeReport> = match &self.shared.own_replicas {
+            Some(own) => vec![report(slot_of(own.id()), own.statuses())],
+            None => {
+                let nodes = self.current_nodes();
+                let of_node = |replicas: &Vec<Node>| {
+                    let slot = slot_of(replicas.first()?.id());
+                    Some(report(slot, replicas.iter().map(Node::status).collect()))
+                };
+                nodes.iter().filter_map(of_node).collect()
+            }
+        };
         if let Some(membership) = &self.shared.membership {
             for (slot, answer) in membership.statuses().await {
                 let unreachable = answer.as_ref().err().map(ToString::to_string);
@@ -433,6 +440,13 @@ impl Store {
         match &self.shared.membership {
             Some(membership) => membership.set_clocks(state).await,
             None => Vec::new(),
+        }
+    }
+
+    /// Connects to the nodes of the ring, if they are other processes.
+    fn follow_ring(&self, ring: &Ring) {
+        if let Some(membership) = &self.shared.membership {
+            membership.follow(ring);
         }
     }
 

@@ -33,6 +33,7 @@ pub(super) async fn run(store: WeakStore, replicas: Weak<Replicas>) {
         tokio::time::sleep(CHECK_INTERVAL).await;
         let (Some(upgraded), Some(own)) = (store.upgrade(), replicas.upgrade()) else { return };
         let Some(ring) = upgraded.ring() else { continue };
+        upgraded.follow_ring(&ring);
         for node in own.running().iter() {
             let target = members(&ring, node.arc());
             if node.leads() {

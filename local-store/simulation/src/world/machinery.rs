@@ -143,11 +143,10 @@ impl Machinery {
     }
 
     /// Damages a block of an arc's state. Returns false if the state has no block.
-    pub fn damage_state(&self, place: usize) -> bool {
+    pub fn damage_state(&self, arc: ArcId) -> bool {
         let mut medium = self.medium();
         let medium = &mut *medium;
-        let arc = place % medium.states.len().max(1);
-        let Some((arc, state)) = medium.states.iter_mut().nth(arc) else { return false };
+        let Some(state) = medium.states.get_mut(&arc) else { return false };
         let is_rotten = self.dice.roll(|random| state.damage(random));
         medium.was_damaged |= is_rotten;
         if is_rotten {

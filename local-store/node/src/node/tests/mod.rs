@@ -83,7 +83,7 @@ impl Transport for Wires {
                 Err(CallError::Lost("the wire is cut".to_owned()))
             });
         }
-        let other = self.replicas.lock().get(&message.to).and_then(std::sync::Weak::upgrade);
+        let other = self.replicas.lock().get(&message.to).and_then(Weak::upgrade);
         if let Some(replicas) = other {
             return Box::pin(async move { Ok(replicas.handle(message).await) });
         }
@@ -583,7 +583,11 @@ async fn a_submission_that_is_too_large_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_message_for_another_node_is_refused() {
     let cluster = Cluster::start(Settings::default()).await;
-    let message = Envelope { from: 1, to: 258, arc: ArcId::FIRST, request: Request::ReadIndex };
-    let response = cluster.nodes[&2].handle(message).await;
+    let vote = openraft::raft::VoteRequest::new(openraft::Vote::new(9, 1), None);
+    let message = |request| Envelope { from: 1, to: 258, arc: ArcId::FIRST, request };
+    let response = cluster.nodes[&2].handle(message(Request::Vote(vote))).await;
     assert!(matches!(response, Response::Refused(_)), "{response:?}");
+    // The leadership of a node does not depend on its incarnation.
+    let response = cluster.nodes[&cluster.leader()].handle(message(Request::ReadIndex)).await;
+    assert!(matches!(response, Response::ReadIndex { .. }), "{response:?}");
 }

@@ -6,7 +6,8 @@
 //! - If no node has data and all nodes are reachable, the node in the lowest slot creates the cluster and
 //!   invites the others. Therefore only one node can create a cluster, and only if no cluster exists.
 //!
-//! The slots and their addresses never change.
+//! A new node joins a running cluster only on request. The ring, which the first arc stores, has the slots and the
+//! addresses of all nodes from then on.
 
 mod peer_service;
 mod restart;
@@ -21,7 +22,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use partition::{Command, RingChange, Slot};
+use partition::{Command, Ring, RingChange, RingNode, Slot};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -68,6 +69,8 @@ pub struct Member {
     pub slot: u64,
     /// The address at which each node listens for its peers, by slot. It includes this node.
     pub addresses: BTreeMap<u64, SocketAddr>,
+    /// Whether the node joins a running cluster, if it has no data.
+    pub joins: bool,
     /// The secret of the cluster, if it has one.
     pub secret: Option<ClusterSecret>,
     /// The port for peers.
@@ -122,6 +125,21 @@ impl Membership {
         join_all(self.peers.slots().map(ask)).await
     }
 
+    /// Connects to the nodes of the ring at their addresses.
+    pub(super) fn follow(&self, ring: &Ring) {
+        let address = |(slot, node): (&Slot, &RingNode)| {
+            Some((u64::from(slot.number()), node.address.as_ref()?.parse().ok()?))
+        };
+        let addresses: BTreeMap<u64, SocketAddr> = ring.nodes.iter().filter_map(address).collect();
+        let changed = self.peers.set_ring(&addresses);
+        let own = self.peers.own_slot();
+        if changed && !addresses.contains_key(&own) {
+            tracing::warn!(
+                "node {own} has left the store: end this process, and remove its directory"
+            );
+        }
+    }
+
     /// Sets the clocks of all peers. Returns the slots that did not answer.
     pub(super) async fn set_clocks(&self, state: ClockState) -> Vec<u64> {
         let ask = async |slot| {
@@ -158,6 +176,8 @@ pub(super) async fn start(
     let local = Arc::new(Local {
         slot: member.slot,
         slots: member.addresses.keys().copied().collect(),
+        joins: member.joins && !has_data,
+        ring: watch::Sender::new(None),
         settings,
         secret: member.secret,
         identity: watch::Sender::new(identity.filter(|_| has_data)),
@@ -171,12 +191,14 @@ pub(super) async fn start(
         has_data,
     );
     let mut tasks = JoinSet::new();
+    let address = member.addresses.get(&member.slot).copied();
     tasks.spawn(peer::serve(member.listener, Arc::clone(&local), peer_service.clone()));
     let begin =
         StartingMember { data: data.to_owned(), local, peers, peer_service, arcs, clock, host };
-    let replicas = match files {
-        Some(files) if has_data => begin.start_member(files).await?,
-        files => begin.join(files, invited).await?,
+    let replicas = match (files, address) {
+        (Some(files), _) if has_data => begin.start_member(files).await?,
+        (_, Some(address)) if begin.local.joins => begin.join_ring(address).await?,
+        (files, _) => begin.join(files, invited).await?,
     };
     let own = Arc::downgrade(&replicas);
     let nodes = member.addresses.iter().filter_map(|(slot, address)| {
@@ -243,10 +265,21 @@ struct StartingMember<'a> {
     host: &'a Host,
 }
 
-/// The reason of each peer why it does not admit this node: keep waiting.
+/// The reason why this node has no identity yet.
 #[derive(Debug, Error)]
-#[error("no leader admits this node: {}", .0.join("; "))]
-struct NotAdmitted(Vec<String>);
+#[error("{0}")]
+struct NotAdmitted(Refusal);
+
+/// The reasons why the peers give no identity.
+#[derive(Debug, Error)]
+enum Refusal {
+    /// No peer leads the first arc, or it does not answer: keep waiting.
+    #[error("no leader admits this node: {}", .0.join("; "))]
+    NotYet(Vec<String>),
+    /// The ring does not admit the node: do not start.
+    #[error("{0}")]
+    OfRing(String),
+}
 
 /// For each slot, the answer of the peer about its identity, or the reason why it did not answer.
 type IdentityAnswers = BTreeMap<u64, Result<Who, Unanswered>>;
@@ -313,6 +346,33 @@ impl StartingMember<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Joins a running cluster as a new node.
+    async fn join_ring(&self, address: SocketAddr) -> Result<Arc<Replicas>, Problem> {
+        let mut progress = WaitReport::new();
+        let mut refused_since = None;
+        let question = Question::JoinRing { slot: self.local.slot, address };
+        loop {
+            match self.ask_for_invitation(&question).await {
+                Ok(invitation) => {
+                    let files = self.adopt_identity(&invitation, None)?;
+                    tracing::info!("joined the cluster as node {}", self.local.slot);
+                    return Ok(self.start_node(files).await?);
+                }
+                Err(NotAdmitted(Refusal::OfRing(reason))) => {
+                    return Err(Problem::Fatal(Fatal::new(reason)));
+                }
+                Err(error) => progress.log(&error.to_string()),
+            }
+            if let Some(reason) = self.peers.refusals().first() {
+                let since = *refused_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > REFUSAL_WAIT {
+                    return Err(Problem::Fatal(Fatal::new(reason)));
+                }
+            }
+            tokio::time::sleep(ROUND).await;
+        }
     }
 
     /// Joins an existing cluster, or creates a new one.
@@ -482,16 +542,23 @@ impl StartingMember<'_> {
 
     /// Requests a new identity from each peer in turn, until the leader assigns one.
     async fn rejoin(&self) -> Result<Invitation, NotAdmitted> {
+        self.ask_for_invitation(&Question::Rejoin { slot: self.local.slot }).await
+    }
+
+    /// Asks each peer in turn, until the leader of the first arc answers with an identity.
+    async fn ask_for_invitation(&self, question: &Question) -> Result<Invitation, NotAdmitted> {
         let mut reasons = Vec::new();
         for slot in self.peers.slots() {
-            let question = Question::Rejoin { slot: self.local.slot };
-            match self.peers.ask(slot, &question, JOINING).await {
+            match self.peers.ask(slot, question, JOINING).await {
                 Ok(Answer::Rejoined(invitation)) => return Ok(invitation),
+                Ok(Answer::NotAdmitted(reason)) => {
+                    return Err(NotAdmitted(Refusal::OfRing(reason)));
+                }
                 Ok(Answer::Refused(reason)) => reasons.push(reason),
                 other => reasons.push(Unanswered::of(other).to_string()),
             }
         }
-        Err(NotAdmitted(reasons))
+        Err(NotAdmitted(Refusal::NotYet(reasons)))
     }
 
     /// Stores the identity of the invitation durably as the identity of this process.

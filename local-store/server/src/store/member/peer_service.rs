@@ -1,5 +1,6 @@
 //! The service that answers messages of peers, before this process's node has started and while it runs.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -10,13 +11,15 @@ use tokio::sync::{mpsc, oneshot};
 use super::super::directory;
 use super::{JOINING, QUESTION};
 use crate::peer::{
-    Answer, ClockState, Handler, Invitation, Local, PeerIdentity, Peers, Question, Who,
+    Answer, ClockState, Handler, Invitation, Local, PeerIdentity, PeerTransport, Peers, Question,
+    Who,
 };
 use crate::token_key::TokenKey;
 use node::clock::Clock;
+use node::remote::{RemoteGroup, RemoteParts};
 use node::ring::ArcId;
 use node::transport::{BoxFuture, Request, Response};
-use node::{Node, NodeId, Replicas, SubmitError};
+use node::{NodeId, Replicas, SubmitError, slot_of};
 
 /// An invitation, and the sender for its answer.
 pub(super) type PendingInvitation = (Invitation, oneshot::Sender<Answer>);
@@ -40,6 +43,8 @@ struct Running {
     /// See [`Invitation::arcs`] and [`Invitation::founders`].
     arcs: u32,
     founders: Vec<u64>,
+    /// The first arc, which has the ring.
+    first: RemoteGroup,
 }
 
 impl PeerService {
@@ -66,8 +71,16 @@ impl PeerService {
     /// Forwards messages to the node from now on. Called after the node has started.
     pub(super) fn attend(&self, replicas: &Arc<Replicas>, arcs: u32, founders: &[u64]) {
         let (replicas, founders) = (Arc::downgrade(replicas), founders.to_vec());
+        let Some(peers) = self.peers.upgrade() else { return };
+        let first = RemoteGroup::new(RemoteParts {
+            arc: ArcId::FIRST,
+            own: Weak::clone(&replicas),
+            transport: Arc::new(PeerTransport(peers)),
+            clock: Arc::clone(&self.clock),
+            timeout: JOINING / 2,
+        });
         // A process starts its node only once, so setting the value never fails.
-        let _ = self.running.set(Running { replicas, arcs, founders });
+        let _ = self.running.set(Running { replicas, arcs, founders, first });
     }
 
     /// Returns the number of arcs of the ring; 1 before the node has started.
@@ -118,13 +131,9 @@ impl PeerService {
     }
 
     async fn rejoin(&self, slot: u64) -> Answer {
-        // Only the leader of the first arc assigns identities; the other arcs adopt them.
-        let Some(node) = self.replicas().and_then(|replicas| replicas.get(ArcId::FIRST)) else {
-            return Answer::Refused(format!("node {} has no replica yet", self.local.slot));
+        let Some(running) = self.running.get() else {
+            return Answer::Refused(format!("node {} is not running yet", self.local.slot));
         };
-        if node.leader() != Some(node.id()) {
-            return Answer::Refused(format!("node {} is not the leader", self.local.slot));
-        }
         // Asks the process at the slot's address whether it has data, because the request may come from
         // a different process.
         match self.identify(slot).await {
@@ -142,11 +151,21 @@ impl PeerService {
                 ));
             }
         }
-        let admitted = readmit(&node, slot);
-        match tokio::time::timeout(JOINING / 2, admitted).await {
-            Ok(Ok(id)) => self.invitation(id),
-            Ok(Err(error)) => Answer::Refused(error.to_string()),
-            Err(_) => Answer::Refused("the first arc did not answer in time".to_owned()),
+        match readmit(&running.first, slot).await {
+            Ok(id) => self.invitation(id),
+            Err(error) => Answer::Refused(error.to_string()),
+        }
+    }
+
+    /// Adds a new node to the ring.
+    async fn join_ring(&self, slot: u64, address: SocketAddr) -> Answer {
+        let Some(running) = self.running.get() else {
+            return Answer::Refused(format!("node {} is not running yet", self.local.slot));
+        };
+        match join(&running.first, slot, address).await {
+            Ok(id) => self.invitation(id),
+            Err(NotAdmitted::Unanswered(error)) => Answer::Refused(error.to_string()),
+            Err(error) => Answer::NotAdmitted(error.to_string()),
         }
     }
 
@@ -163,7 +182,11 @@ impl PeerService {
         };
         let identity = PeerIdentity { cluster: own.cluster, node };
         let running = self.running.get();
-        let founders = running.map(|running| running.founders.clone()).unwrap_or_default();
+        let mut founders = running.map(|running| running.founders.clone()).unwrap_or_default();
+        if founders.is_empty() && !self.local.slots.contains(&slot_of(node)) {
+            // A node that joins later is no founder.
+            founders = self.local.slots.iter().copied().collect();
+        }
         let (arcs, token_key) = (self.arcs(), token_key.as_bytes().to_vec());
         Answer::Rejoined(Invitation { identity, arcs, founders, token_key })
     }
@@ -192,7 +215,10 @@ impl PeerService {
             Question::Who => Answer::Who(self.who()),
             Question::Join(invitation) => self.join(invitation).await,
             Question::Rejoin { slot: asking } if asking == slot => self.rejoin(slot).await,
-            Question::Rejoin { .. } => {
+            Question::JoinRing { slot: asking, address } if asking == slot => {
+                self.join_ring(slot, address).await
+            }
+            Question::Rejoin { .. } | Question::JoinRing { .. } => {
                 Answer::Refused("a node requested the identity of another node".to_owned())
             }
             Question::Status => Answer::Status(
@@ -204,9 +230,9 @@ impl PeerService {
     }
 }
 
-/// The reason why a node that lost its disk gets no new identity yet.
+/// The reason why a node gets no identity.
 #[derive(Debug, Error)]
-enum NotReadmitted {
+enum NotAdmitted {
     /// The ring does not have the node.
     #[error("node {0} does not belong to the ring")]
     UnknownNode(u64),
@@ -218,19 +244,45 @@ enum NotReadmitted {
     Unanswered(#[from] SubmitError),
 }
 
+/// Adds a new node to the ring, and returns its id. A node that asks again gets a later id, because the earlier
+/// id may have been used.
+async fn join(first: &RemoteGroup, slot: u64, address: SocketAddr) -> Result<NodeId, NotAdmitted> {
+    let unknown = || NotAdmitted::UnknownNode(slot);
+    let number = u8::try_from(slot).ok().and_then(Slot::new).ok_or_else(unknown)?;
+    let address = Some(address.to_string());
+    first.refresh(true).await?;
+    let ring = first.ring();
+    // The node did not get the answer to an earlier request, or has lost its disk since.
+    if ring.nodes.get(&number).is_some_and(|known| known.address == address) {
+        return readmit(first, slot).await;
+    }
+    change(first, number, RingChange::Join { slot: number, address }).await
+}
+
+/// Changes the ring, and returns the id of a node.
+async fn change(
+    first: &RemoteGroup,
+    slot: Slot,
+    change: RingChange,
+) -> Result<NodeId, NotAdmitted> {
+    let replies = first.submit(vec![Command::ChangeRing(Box::new(change))]).await?;
+    match replies.into_iter().next() {
+        Some(Reply::Ring(ring)) => {
+            ring.node_id(slot).ok_or_else(|| NotAdmitted::UnknownNode(slot.number().into()))
+        }
+        Some(Reply::Invalid(reason)) => Err(NotAdmitted::Refused(reason)),
+        other => Err(NotAdmitted::Refused(format!("unexpected reply: {other:?}"))),
+    }
+}
+
 /// Gives a slot its next incarnation, and returns the id of the node. The identity is committed before it is
 /// returned, and the ring never gives it again.
-async fn readmit(node: &Node, slot: u64) -> Result<NodeId, NotReadmitted> {
-    let unknown = || NotReadmitted::UnknownNode(slot);
+async fn readmit(first: &RemoteGroup, slot: u64) -> Result<NodeId, NotAdmitted> {
+    let unknown = || NotAdmitted::UnknownNode(slot);
     let number = u8::try_from(slot).ok().and_then(Slot::new).ok_or_else(unknown)?;
-    let lost = node.ring().nodes.get(&number).ok_or_else(unknown)?.incarnation;
-    let change = RingChange::Readmit { slot: number, lost };
-    let replies = node.submit(vec![Command::ChangeRing(Box::new(change))]).await?;
-    match replies.into_iter().next() {
-        Some(Reply::Ring(ring)) => ring.node_id(number).ok_or_else(unknown),
-        Some(Reply::Invalid(reason)) => Err(NotReadmitted::Refused(reason)),
-        other => Err(NotReadmitted::Refused(format!("unexpected reply: {other:?}"))),
-    }
+    first.refresh(true).await?;
+    let lost = first.ring().nodes.get(&number).ok_or_else(unknown)?.incarnation;
+    change(first, number, RingChange::Readmit { slot: number, lost }).await
 }
 
 impl Handler for PeerService {

@@ -1,5 +1,5 @@
-//! Tests of three stores over sockets, each with one node: the creation of a cluster, the restart of a
-//! node, and the refusal of nodes.
+//! Tests of several stores over sockets, each with one node: the creation of a cluster, the restart of a
+//! node, the refusal of nodes, and nodes that join and leave.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::*;
 use model::EpochMillis;
 use node::LocalTransport;
 
-struct Trio {
+struct Processes {
     folder: tempfile::TempDir,
     /// The number of arcs of the nodes.
     arcs: u32,
@@ -19,9 +19,9 @@ struct Trio {
     listeners: BTreeMap<u64, std::net::TcpListener>,
 }
 
-impl Trio {
-    fn new(arcs: u32) -> Self {
-        let listeners: BTreeMap<u64, _> = (1..=3)
+impl Processes {
+    fn new(nodes: u64, arcs: u32) -> Self {
+        let listeners: BTreeMap<u64, _> = (1..=nodes)
             .map(|slot| (slot, std::net::TcpListener::bind("127.0.0.1:0").unwrap()))
             .collect();
         let address = |(slot, listener): (&u64, &std::net::TcpListener)| {
@@ -49,10 +49,20 @@ impl Trio {
     }
 
     async fn open_once(&self, slot: u64) -> Result<Store, OpenError> {
+        self.open_with(slot, self.addresses.clone(), false).await
+    }
+
+    async fn open_with(
+        &self,
+        slot: u64,
+        addresses: BTreeMap<u64, SocketAddr>,
+        joins: bool,
+    ) -> Result<Store, OpenError> {
         let listener = self.listeners.get(&slot).unwrap().try_clone().unwrap();
         let member = Member {
             slot,
-            addresses: self.addresses.clone(),
+            addresses,
+            joins,
             secret: None,
             listener: TcpListener::from_std(listener).unwrap(),
         };
@@ -68,9 +78,9 @@ impl Trio {
         Store::open_member(config, member, on_fatal, on_damage).await
     }
 
-    async fn open_all(&self) -> [Store; 3] {
-        let (first, second, third) = tokio::join!(self.open(1), self.open(2), self.open(3));
-        [first.unwrap(), second.unwrap(), third.unwrap()]
+    async fn open_all(&self) -> Vec<Store> {
+        let all = join_all(self.addresses.keys().map(|slot| self.open(*slot))).await;
+        all.into_iter().map(|store| store.map_err(|error| error.to_string()).unwrap()).collect()
     }
 }
 
@@ -99,12 +109,12 @@ async fn sees(store: &Store, name: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_processes_become_one_store_which_survives_a_restart_and_an_empty_disk() {
-    survive(Trio::new(1)).await;
+    survive(Processes::new(3, 1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_processes_with_several_arcs_survive_the_same() {
-    survive(Trio::new(3)).await;
+    survive(Processes::new(3, 3)).await;
 }
 
 /// Returns the voters of each arc according to a node, in the order of the arcs.
@@ -117,7 +127,7 @@ fn voters(store: &Store) -> Vec<Vec<NodeId>> {
     store.statuses().into_iter().map(sorted).collect()
 }
 
-async fn survive(trio: Trio) {
+async fn survive(trio: Processes) {
     let arcs = usize::try_from(trio.arcs).unwrap();
     let stores = trio.open_all().await;
     for (place, store) in stores.iter().enumerate() {
@@ -131,7 +141,7 @@ async fn survive(trio: Trio) {
     }
     drop(stores);
 
-    let mut stores = trio.open_all().await.to_vec();
+    let mut stores = trio.open_all().await;
     assert_eq!(
         voters(&stores[2]),
         vec![vec![1, 2, 3]; arcs],
@@ -164,7 +174,7 @@ async fn survive(trio: Trio) {
     }
 }
 
-impl Trio {
+impl Processes {
     fn open_lock(&self, slot: u64) -> Option<storage::disk::FileDisk> {
         storage::disk::FileDisk::open(self.data(slot)).ok()
     }
@@ -174,7 +184,7 @@ impl Trio {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_creation_of_the_cluster_is_completed() {
     for arcs in [1, 3] {
-        let trio = Trio::new(arcs);
+        let trio = Processes::new(3, arcs);
         let host = Host::new(Arc::new(|reason| panic!("{reason}")), 1, true);
         let mut files = (1..=3).map(|slot| {
             std::fs::create_dir_all(trio.data(slot)).unwrap();
@@ -207,14 +217,14 @@ async fn an_interrupted_creation_of_the_cluster_is_completed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_of_another_store_is_refused() {
-    let (one, other) = (Trio::new(1), Trio::new(1));
+    let (one, other) = (Processes::new(3, 1), Processes::new(3, 1));
     let (stores, others) = (one.open_all().await, other.open_all().await);
     drop(others);
     drop(stores);
     let addresses = one.addresses.clone();
     let listeners = one.listeners.iter().map(|(slot, held)| (*slot, held.try_clone().unwrap()));
     let listeners = listeners.collect();
-    let stranger = Trio { folder: other.folder, arcs: 1, addresses, listeners };
+    let stranger = Processes { folder: other.folder, arcs: 1, addresses, listeners };
     let (_first, _second, third) = tokio::join!(one.open(1), one.open(2), stranger.open(3));
     let refused = third.err().unwrap().to_string();
     assert!(refused.contains("belongs to another store"), "{refused}");
@@ -244,7 +254,7 @@ fn copy_all(from: &Path, to: &Path) {
 /// acknowledgements of the node, has not changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_copy_of_a_directory_is_refused_while_the_leader_lives() {
-    let trio = Trio::new(1);
+    let trio = Processes::new(3, 1);
     let mut stores: BTreeMap<u64, Store> = (1..).zip(trio.open_all().await).collect();
     make(&stores[&1], "before").await;
     let leader = slot_of(stores[&1].statuses()[0].leader.unwrap());
@@ -280,4 +290,154 @@ async fn an_older_copy_of_a_directory_is_refused_while_the_leader_lives() {
     std::fs::rename(directory, copy.path().join("away")).unwrap();
     let follower = trio.open(slot).await.unwrap();
     assert!(sees(&follower, "acknowledged").await);
+}
+
+/// Sends a request to a store, which must succeed, and returns the answer.
+async fn ask(store: &Store, operation: &str, body: &str) -> String {
+    let target = format!("DynamoDB_20120810.{operation}");
+    for _ in 0..200 {
+        let answer = crate::api::handle(store, &target, body.as_bytes()).await;
+        // A leader may have changed, or a table may not be complete yet.
+        if answer.status == 200 {
+            return answer.body;
+        }
+        assert!(answer.status == 500 || answer.body.contains("NotFound"), "{}", answer.body);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{operation} {body} does not succeed");
+}
+
+async fn put(store: &Store, key: usize) {
+    let body =
+        format!(r#"{{"TableName":"items","Item":{{"p":{{"S":"{key}"}},"n":{{"N":"{key}"}}}}}}"#);
+    ask(store, "PutItem", &body).await;
+}
+
+/// Checks that a store returns the items 0 to `count` by every kind of read.
+async fn check_all(store: &Store, count: usize) {
+    for key in 0..count {
+        let body = format!(
+            r#"{{"TableName":"items","Key":{{"p":{{"S":"{key}"}}}},"ConsistentRead":true}}"#
+        );
+        let found = ask(store, "GetItem", &body).await;
+        assert!(found.contains(&format!(r#""n":{{"N":"{key}"}}"#)), "{key}: {found}");
+    }
+    let scanned = ask(store, "Scan", r#"{"TableName":"items","ConsistentRead":true}"#).await;
+    assert!(scanned.contains(&format!(r#""Count":{count}"#)), "{scanned}");
+    let keys: Vec<String> = (0..count).map(|key| format!(r#"{{"p":{{"S":"{key}"}}}}"#)).collect();
+    let body = format!(
+        r#"{{"RequestItems":{{"items":{{"Keys":[{}],"ConsistentRead":true}}}}}}"#,
+        keys.join(",")
+    );
+    let found = ask(store, "BatchGetItem", &body).await;
+    assert_eq!(found.matches(r#""n":{"N":"#).count(), count, "{found}");
+    let query = r#"{"TableName":"items","ConsistentRead":true,"KeyConditionExpression":"p = :p","ExpressionAttributeValues":{":p":{"S":"1"}}}"#;
+    let found = ask(store, "Query", query).await;
+    assert!(found.contains(r#""Count":1"#), "{found}");
+    let gets: Vec<String> = (0..3)
+        .map(|key| format!(r#"{{"Get":{{"TableName":"items","Key":{{"p":{{"S":"{key}"}}}}}}}}"#))
+        .collect();
+    let body = format!(r#"{{"TransactItems":[{}]}}"#, gets.join(","));
+    let found = ask(store, "TransactGetItems", &body).await;
+    assert_eq!(found.matches(r#""n":{"N":"#).count(), 3, "{found}");
+    let described = ask(store, "DescribeTable", r#"{"TableName":"items"}"#).await;
+    assert!(described.contains(&format!(r#""ItemCount":{count}"#)), "{described}");
+}
+
+/// Waits for at most a minute until `is_so` returns true.
+async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..600 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{what}");
+}
+
+/// Goal: in a cluster of more nodes than replicas, every node answers every request, and a node that lost its disk
+/// is filled again.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_node_answers_for_the_arcs_of_others() {
+    let five = Processes::new(5, 4);
+    let mut stores = five.open_all().await;
+    make(&stores[4], "items").await;
+    for key in 0..20 {
+        put(&stores[key % 5], key).await;
+    }
+    for store in &stores {
+        assert!(store.statuses().len() < 4, "no node has every arc: {:?}", store.statuses());
+        check_all(store, 20).await;
+    }
+    drop(stores.remove(1));
+    while five.open_lock(2).is_none() {
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    std::fs::remove_dir_all(five.data(2)).unwrap();
+    for key in 20..30 {
+        put(&stores[key % 4], key).await;
+    }
+    let second = five.open(2).await.map_err(|error| error.to_string()).unwrap();
+    check_all(&second, 30).await;
+    let own = node_id(2, 1);
+    let is_filled = || {
+        let statuses = second.statuses();
+        let arcs = (0..4).filter(|arc| holders(ArcId(*arc), &[1, 2, 3, 4, 5]).contains(&2)).count();
+        statuses.len() == arcs && statuses.iter().all(|status| status.voters.contains(&own))
+    };
+    wait_until("the node is a voter of its arcs again", is_filled).await;
+    check_all(&second, 30).await;
+}
+
+/// Goal: a node that joins takes over a part of the arcs, a node that leaves hands over its arcs, and no item is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_joins_and_another_leaves() {
+    let all = Processes::new(4, 8);
+    let mut founders = all.addresses.clone();
+    let fourth_address = founders.remove(&4).unwrap();
+    let open = |slot| all.open_with(slot, founders.clone(), false);
+    let (first, second, third) = tokio::join!(open(1), open(2), open(3));
+    let [first, second, third] =
+        [first, second, third].map(|store| store.map_err(|e| e.to_string()).unwrap());
+    make(&first, "items").await;
+    for key in 0..20 {
+        put(&second, key).await;
+    }
+    // The new node knows one node of the store.
+    let known = BTreeMap::from([(2, founders[&2]), (4, fourth_address)]);
+    let fourth = all.open_with(4, known.clone(), true).await.map_err(|e| e.to_string()).unwrap();
+    check_all(&fourth, 20).await;
+    let has_its_share = || {
+        let statuses = fourth.statuses();
+        statuses.len() == 6 && statuses.iter().all(|status| status.voters.contains(&4))
+    };
+    wait_until("the new node has a quarter of 24 replicas", has_its_share).await;
+    for key in 20..30 {
+        put(&fourth, key).await;
+    }
+    check_all(&first, 30).await;
+
+    let leave = RingChange::Leave { slot: Slot::new(2).unwrap() };
+    let replies = third.submit(vec![Command::ChangeRing(Box::new(leave))]).await.unwrap();
+    assert!(matches!(replies[..], [Reply::Ring(_)]), "{replies:?}");
+    let has_left = || first.ring().is_some_and(|ring| ring.nodes.len() == 3);
+    wait_until("no arc needs the node", has_left).await;
+    drop(second);
+    for key in 30..40 {
+        put(&third, key).await;
+    }
+    for store in [&first, &third, &fourth] {
+        let without = || store.statuses().iter().all(|status| !status.voters.contains(&2));
+        wait_until("the node is no voter", without).await;
+        check_all(store, 40).await;
+    }
+
+    // A restart knows the nodes from the ring.
+    drop(fourth);
+    while all.open_lock(4).is_none() {
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    let known = BTreeMap::from([(1, founders[&1]), (4, fourth_address)]);
+    let fourth = all.open_with(4, known, true).await.map_err(|e| e.to_string()).unwrap();
+    check_all(&fourth, 40).await;
 }
