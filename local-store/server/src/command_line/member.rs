@@ -55,7 +55,16 @@ fn parse_peer(text: &str) -> Result<(u64, SocketAddr), Fatal> {
     Ok((slot, address))
 }
 
+/// The number of arcs of a new store with more nodes than replicas: several for each node, so that the nodes
+/// have equal shares.
+const ARCS_OF_SEVERAL_NODES: u32 = 24;
+
 impl Flags {
+    /// Returns the number of arcs of a new store if the user does not choose it.
+    pub(super) fn default_arcs(&self) -> u32 {
+        if self.peer.len() > REPLICAS { ARCS_OF_SEVERAL_NODES } else { 1 }
+    }
+
     /// Returns the node of this process after binding its port for peers; `None` if all nodes run
     /// in this process.
     pub(super) async fn member(self) -> Result<Option<Member>, Fatal> {

@@ -3,6 +3,7 @@
 //! An error message about a flag is one line, which includes what to write instead.
 
 mod member;
+mod ring;
 pub mod status;
 
 use std::env;
@@ -73,9 +74,9 @@ pub struct Arguments {
     #[arg(long, default_value_t = 3, value_parser = parse_replicas, env = "LOCAL_STORE_REPLICAS")]
     replicas: u64,
     /// Number of arcs in the ring of a new data directory, each a consensus group with its own log;
-    /// the number of an existing directory does not change
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=128), env = "LOCAL_STORE_ARCS")]
-    arcs: u32,
+    /// the number of an existing directory does not change [default: 1, or 24 with more than three nodes]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=128), env = "LOCAL_STORE_ARCS")]
+    arcs: Option<u32>,
     /// Handling of requests that exceed the throughput of their table: only count them, or throttle them
     /// as DynamoDB does
     #[arg(long, value_enum, default_value_t = Throughput::Count, env = "LOCAL_STORE_THROUGHPUT")]
@@ -96,6 +97,8 @@ pub struct Arguments {
 enum Command {
     /// Show the state of the nodes of a running store: roles, progress, and set-aside directories
     Status(status::Flags),
+    /// Let a node leave a running store: its arcs move to the other nodes, and then its process can end
+    Leave(status::LeaveFlags),
 }
 
 /// Returns the access rules from the flags: requests from this machine, or requests signed with an
@@ -126,8 +129,10 @@ fn parse_replicas(text: &str) -> Result<u64, Fatal> {
 /// # Errors
 /// A message of one line: the error and what to do about it.
 pub async fn run(arguments: Arguments) -> Result<(), Fatal> {
-    if let Some(Command::Status(flags)) = arguments.command {
-        return status::run(flags).await;
+    match arguments.command {
+        Some(Command::Status(flags)) => return status::run(flags).await,
+        Some(Command::Leave(flags)) => return status::leave(flags).await,
+        None => {}
     }
     let access = access(&arguments)?;
     platform::private_files::begin();
@@ -137,7 +142,7 @@ pub async fn run(arguments: Arguments) -> Result<(), Fatal> {
         region: arguments.region,
         account: arguments.account,
         replicas: arguments.replicas,
-        arcs: arguments.arcs,
+        arcs: arguments.arcs.unwrap_or_else(|| arguments.member.default_arcs()),
     };
     let address = SocketAddr::new(arguments.host, arguments.port);
     let bound = match &access.keys {
@@ -153,7 +158,7 @@ pub async fn run(arguments: Arguments) -> Result<(), Fatal> {
         None => Store::open(config, on_fatal).await,
     };
     let store = opened.map_err(Fatal::new)?;
-    if let Some(line) = unused_arcs(arguments.arcs, store.arcs().count()) {
+    if let Some(line) = unused_arcs(arguments.arcs.unwrap_or(1), store.arcs().count()) {
         tracing::warn!("{line}");
     }
     store.traffic().set_throughput(arguments.throughput);

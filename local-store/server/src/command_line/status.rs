@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
+use super::ring;
 use crate::fatal::{Fatal, fatal};
 
 /// The time-out of a request. A store responds in a fraction of this time even if its peers are
@@ -71,6 +72,36 @@ pub(super) async fn run(flags: Flags) -> Result<(), Fatal> {
         Output::Json => format!("{status:#}\n"),
         Output::Table => render(&status),
     };
+    std::io::stdout().write_all(text.as_bytes()).map_err(Fatal::new)
+}
+
+/// The flags of the command `leave`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  local-store leave 2 --endpoint http://127.0.0.1:8001")]
+pub(super) struct LeaveFlags {
+    /// Number of the node
+    #[arg(value_parser = clap::value_parser!(u8).range(1..))]
+    node: u8,
+    /// URL of any node of the store
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8000",
+        env = "AWS_ENDPOINT_URL_DYNAMODB"
+    )]
+    endpoint: Uri,
+}
+
+/// Lets a node leave the ring, and prints the ring.
+pub(super) async fn leave(flags: LeaveFlags) -> Result<(), Fatal> {
+    let client = Client::new(&flags.endpoint)?;
+    let body = json!({ "node": flags.node }).to_string();
+    let ring = client.send(Method::POST, "/_weir/ring/leave", Some(("", body))).await?;
+    let text = format!(
+        "{}node {} leaves: when `local-store status` no longer shows it, end its process and remove its directory\n",
+        ring::render(&ring),
+        flags.node
+    );
     std::io::stdout().write_all(text.as_bytes()).map_err(Fatal::new)
 }
 
@@ -135,7 +166,10 @@ impl Client {
                 URL/_weir/status`"
             ));
         }
-        Err(fatal!("{} responded with status {status}: {answer}", self.authority))
+        match answer.get("what").and_then(Value::as_str) {
+            Some(what) => Err(fatal!("{what}")),
+            None => Err(fatal!("{} responded with status {status}: {answer}", self.authority)),
+        }
     }
 
     async fn exchange(
@@ -212,6 +246,10 @@ fn render(status: &Value) -> String {
         rows.push(row);
     }
     let mut text = align(&rows);
+    if let Some(ring) = status.get("ring").filter(|ring| !ring.is_null()) {
+        text.push('\n');
+        text.push_str(&ring::render(ring));
+    }
     for node in list("nodes") {
         for name in node.get("set_aside").and_then(Value::as_array).into_iter().flatten() {
             let name = name.as_str().unwrap_or_default();
@@ -296,7 +334,7 @@ fn render_table(text: &mut String, table: &Value) {
 }
 
 /// Returns rows with aligned columns.
-fn align(rows: &[Vec<String>]) -> String {
+pub(super) fn align(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max();

@@ -8,6 +8,7 @@
 //! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the number of delete commands |
 //! | `DELETE /_weir/tables` | `{"deleted":N}`: all tables, in one log entry of each arc |
 //! | `GET /_weir/status` | see `status` |
+//! | `POST /_weir/ring/leave` with `{"node":N}` | the ring, see `ring` |
 //! | `GET /_weir/partitions/<table>` | see `partitions` |
 //! | `POST /_weir/partitions/<table>/split` | see `partitions` |
 //! | `GET /_weir/streams/<table>` | `{"label":…,"shards":[{"id","first","last_sequence","open"}]}` |
@@ -23,7 +24,7 @@ use model::json::{self, Json};
 use partition::{Command, ReadError, Reply, Shard, View, read_last_sequence};
 
 use super::admin_answer::{Answer, find_table, last_stream, refusal, success};
-use super::{newest_records, partitions, status};
+use super::{newest_records, partitions, ring, status};
 use crate::store::{Store, SweepResult};
 
 /// The prefix of all paths of the admin endpoint.
@@ -33,7 +34,7 @@ pub(super) const PREFIX: &str = "/_weir/";
 /// year.
 const TIME_MAX: u64 = 253_402_300_799_999;
 const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, DELETE /_weir/tables, \
-    GET /_weir/status, GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
+    GET /_weir/status, POST /_weir/ring/leave, GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
     GET /_weir/streams/<table>, or POST /_weir/streams/<table>/newest";
 const CLOCK_CHANGES: &str = "{\"freeze\":true}, {\"advance_ms\":N} or {\"resume\":true}";
 
@@ -58,6 +59,7 @@ pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8])
         (&Method::POST, "ttl/sweep") => sweep(store).await,
         (&Method::DELETE, "tables") => delete_tables(store).await,
         (&Method::GET, "status") => success(status::describe(store).await),
+        (&Method::POST, "ring/leave") => ring::leave(store, body).await,
         (method, path) => match (method, path.split_once('/')) {
             (&Method::GET, Some(("streams", table))) => show_stream(store, table).await,
             (&Method::POST, Some(("streams", rest))) => match rest.strip_suffix("/newest") {

@@ -9,6 +9,7 @@ mod coding;
 mod newest_records;
 mod partitions;
 mod request_id;
+mod ring;
 mod routes;
 mod status;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::ring;
 use crate::store::Store;
 use node::status::Status;
 use node::{incarnation_of, slot_of};
@@ -19,6 +20,7 @@ pub(super) async fn describe(store: &Store) -> String {
     let statuses = || nodes.iter().flat_map(|node| &node.replicas);
     let committed = |arc| statuses().filter(|s| s.arc == arc).filter_map(|s| s.committed).max();
     let replicas: Vec<Value> = statuses().map(|s| replica(s, committed(s.arc))).collect();
+    let ring = store.ring().map(|ring| ring::describe(&ring, &nodes));
     let nodes: Vec<Value> = nodes
         .iter()
         .map(|node| {
@@ -29,7 +31,7 @@ pub(super) async fn describe(store: &Store) -> String {
             })
         })
         .collect();
-    json!({ "nodes": nodes, "replicas": replicas }).to_string()
+    json!({ "nodes": nodes, "replicas": replicas, "ring": ring }).to_string()
 }
 
 fn replica(status: &Status, committed: Option<u64>) -> Value {
