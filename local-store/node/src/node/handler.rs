@@ -8,8 +8,8 @@ use super::Node;
 use crate::error::SubmitError;
 use crate::forward::{Submission, decode_submission, encode_replies};
 use crate::proposer::Rejection;
+use crate::remote::Wanted;
 use crate::remote::read::{decode, encode, find};
-use crate::remote::{Found, Wanted};
 use crate::transport::{Envelope, FORWARD_TIMEOUT, Request, Response};
 
 impl Node {
@@ -40,9 +40,8 @@ impl Node {
         }
         let replica = &self.inner.replica;
         // The version is read before the view, so the view contains the tables of this version.
-        let (applied, tables_version) = replica.versions();
-        let found = find(&*replica.view(), wanted).map_err(|error| error.to_string());
-        let found = found.map(|(values, ranges)| Found { applied, tables_version, values, ranges });
+        let versions = replica.versions();
+        let found = find(&*replica.view(), wanted, versions).map_err(|error| error.to_string());
         match found.and_then(|found| encode(&found).map_err(|error| error.to_string())) {
             Ok(bytes) => Response::Read(bytes),
             Err(reason) => Response::Refused(reason),

@@ -62,19 +62,22 @@ pub struct FoundRange {
     pub is_whole: bool,
 }
 
-/// Reads the requested keys and ranges from a snapshot. Returns the values and the ranges.
+/// Reads the requested keys and ranges from a snapshot. `versions` are the last applied log index and the version
+/// of the tables, as of the snapshot or before it.
 ///
 /// # Errors
 /// When the engine cannot be read.
 pub(crate) fn find(
     view: &dyn View,
     wanted: &Wanted,
-) -> Result<(Vec<Option<Vec<u8>>>, Vec<FoundRange>), ReadError> {
+    (applied, tables_version): (u64, u64),
+) -> Result<Found, ReadError> {
     view.fetch(&mut wanted.keys.iter().map(Vec::as_slice));
     let value = |key: &Vec<u8>| Ok(view.get(key)?.map(|value| value.to_vec()));
     let values = wanted.keys.iter().map(value).collect::<Result<_, ReadError>>()?;
     let ranges = wanted.ranges.iter().map(|range| find_range(view, range));
-    Ok((values, ranges.collect::<Result<_, _>>()?))
+    let ranges = ranges.collect::<Result<_, _>>()?;
+    Ok(Found { applied, tables_version, values, ranges })
 }
 
 fn find_range(view: &dyn View, range: &WantedRange) -> Result<FoundRange, ReadError> {

@@ -250,8 +250,8 @@ mod tests {
                 let found = execute(&remote, &steps);
                 let Some((keys, ranges)) = remote.missing() else { break found };
                 let wanted = Wanted { is_strong: false, at_least: 0, keys, ranges };
-                let (values, ranges) = read::find(&*direct, &wanted).unwrap();
-                remote.take(wanted, Found { applied: 0, tables_version: 0, values, ranges });
+                let found = read::find(&*direct, &wanted, (0, 0)).unwrap();
+                remote.take(wanted, found);
                 fetches += 1;
                 prop_assert!(fetches < 64, "the reads do not end");
             };
@@ -281,8 +281,8 @@ mod tests {
             scanned.unwrap();
             let Some((keys, ranges)) = remote.missing() else { continue };
             let wanted = Wanted { is_strong: false, at_least: 0, keys, ranges };
-            let (values, ranges) = read::find(&*storage.view(), &wanted).unwrap();
-            remote.take(wanted, Found { applied: 0, tables_version: 0, values, ranges });
+            let found = read::find(&*storage.view(), &wanted, (0, 0)).unwrap();
+            remote.take(wanted, found);
         }
         assert_eq!(remote.fetches(), 3);
     }

@@ -409,11 +409,11 @@ pub(super) async fn look(
     let strong = store.up_to_date_in(parts.keys().copied()).await?;
     for (arc, places) in parts {
         let own: Vec<_> = places.iter().filter_map(|place| wanted.get(*place)).collect();
-        let Some((steps, items)) = strong.read_arc(*arc, |view| look_in(view, &own)).await? else {
+        let Some(in_arc) = strong.read_arc(*arc, |view| look_in(view, &own)).await? else {
             return Ok(None);
         };
-        found.steps.push(steps);
-        for (place, item) in places.iter().zip(items) {
+        found.steps.extend(in_arc.steps);
+        for (place, item) in places.iter().zip(in_arc.items) {
             if let Some(slot) = found.items.get_mut(*place) {
                 *slot = item;
             }
@@ -422,12 +422,8 @@ pub(super) async fn look(
     Ok(Some(found))
 }
 
-/// Reads items from a snapshot of one arc. Returns the arc's number of executed steps, and the items; `None`
-/// if an item is locked.
-fn look_in(
-    view: &dyn View,
-    wanted: &[&WantedItem<'_>],
-) -> Result<Option<(u64, Vec<Option<Item>>)>, ReadError> {
+/// Reads items from a snapshot of one arc. Returns `None` if an item is locked.
+fn look_in(view: &dyn View, wanted: &[&WantedItem<'_>]) -> Result<Option<ItemReads>, ReadError> {
     let steps = read_transaction_steps(view)?;
     let prepared = read_prepared(view)?;
     let mut locked = prepared.iter().flat_map(|(_, prepared)| &prepared.items);
@@ -437,7 +433,8 @@ fn look_in(
         return Ok(None);
     }
     let items = wanted.iter().map(|(table, key)| read_item(view, table, key));
-    Ok(Some((steps, items.collect::<Result<_, _>>()?)))
+    let items = items.collect::<Result<_, _>>()?;
+    Ok(Some(ItemReads { items, steps: vec![steps] }))
 }
 
 /// Locks all items, reads them, and releases the locks.

@@ -24,7 +24,7 @@ pub async fn run(cluster: Cluster) {
             let Some(replica) = cluster.replica(node) else { continue };
             if cluster.machinery(node).is_some_and(|machinery| !machinery.disk().is_reachable()) {
                 drop(replica);
-                end_without_power(&cluster, node).await;
+                end_without_power(&cluster, node);
                 continue;
             }
             if checks % CHECKS_TO_VERIFY == CHECKS_TO_VERIFY - 1 && is_rotten(&cluster, node) {
@@ -37,7 +37,7 @@ pub async fn run(cluster: Cluster) {
                     cluster.blame(format!("node {node} is damaged without a cause: {reason}"));
                 }
                 drop(replica);
-                set_aside(&cluster, node).await;
+                set_aside(&cluster, node);
             }
         }
     }
@@ -58,14 +58,14 @@ fn is_spare(cluster: &Cluster, node: usize) -> bool {
 }
 
 /// Ends a process whose machine has lost its power while it ran, and starts it again.
-async fn end_without_power(cluster: &Cluster, node: usize) {
+fn end_without_power(cluster: &Cluster, node: usize) {
     cluster.crash(node);
     // The start fails, cuts the power of the disk, and tries again.
     let cluster = cluster.clone();
     tokio::spawn(async move { cluster.start(node).await });
 }
 
-async fn set_aside(cluster: &Cluster, node: usize) {
+fn set_aside(cluster: &Cluster, node: usize) {
     cluster.keep_down(node);
     if cluster.crash(node) {
         let in_file = cluster.machinery(node).is_some_and(|machinery| machinery.has_engine());
