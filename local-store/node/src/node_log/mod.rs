@@ -11,15 +11,17 @@
 //! entries that its state lacks. A failed sync is never retried, because it means that the node has
 //! failed.
 
+mod damage;
 mod group;
 #[cfg(test)]
 mod power_cut_tests;
+mod presence;
 mod raft_storage;
 mod record;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, MutexGuard, mpsc};
 use std::time::Duration;
@@ -29,6 +31,7 @@ use openraft::storage::IOFlushed;
 use partition::mutation::{self, Mutation};
 use tokio::sync::oneshot;
 
+use self::damage::{cannot_be_read, is_damage};
 pub(super) use self::group::bytes_of;
 use self::group::{FoundEntry, Group};
 pub(super) use self::record::HEAD_BYTES as RECORD_HEAD_BYTES;
@@ -153,37 +156,6 @@ impl NodeLog {
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         self.shared.lock().groups.is_empty()
-    }
-
-    /// Returns the groups that the node has not left, ascending: of `first`, and of the groups in the log.
-    #[must_use]
-    pub fn arcs_with(&self, first: &[ArcId]) -> Vec<ArcId> {
-        let state = self.shared.lock();
-        let all: BTreeSet<ArcId> = first.iter().chain(state.groups.keys()).copied().collect();
-        let has_left = |arc: &ArcId| state.groups.get(arc).is_some_and(|group| group.has_left);
-        all.into_iter().filter(|arc| !has_left(arc)).collect()
-    }
-
-    /// Returns whether the node has left a group, and has not joined it again.
-    pub fn has_left(&self, arc: ArcId) -> bool {
-        self.shared.lock().groups.get(&arc).is_some_and(|group| group.has_left)
-    }
-
-    /// Records durably that the node has joined a group. Called before the node acknowledges anything as a
-    /// member, because a member that forgets its group after a crash would not vote.
-    ///
-    /// # Errors
-    /// When the disk has failed.
-    pub async fn join(&self, arc: ArcId) -> io::Result<()> {
-        self.write_durably(arc, [Record::Joined]).await
-    }
-
-    /// Drops everything of a group but the vote, durably. The replica of the group must have ended.
-    ///
-    /// # Errors
-    /// When the disk has failed.
-    pub async fn leave(&self, arc: ArcId) -> io::Result<()> {
-        self.write_durably(arc, [Record::Left]).await
     }
 
     /// Returns the progress of a group: the term of its vote, and the index of its last entry, even
@@ -385,23 +357,6 @@ impl NodeLog {
         }
         entries
     }
-}
-
-/// The error code of a failed disk, `EIO`, which is the same on Linux and macOS.
-const DISK_ERROR: i32 = 5;
-
-/// Returns whether a read failed because the disk is damaged: it returned an I/O error or wrong
-/// bytes.
-fn is_damage(error: &io::Error) -> bool {
-    match error.get_ref().and_then(|source| source.downcast_ref::<log::Error>()) {
-        Some(log::Error::Disk(disk)) => disk.source.raw_os_error() == Some(DISK_ERROR),
-        Some(log::Error::Corrupt { .. }) | None => true,
-        Some(_) => false,
-    }
-}
-
-fn cannot_be_read(error: &io::Error) -> String {
-    format!("the log cannot be read: {error}")
 }
 
 fn corrupt(position: u64, reason: &dyn std::fmt::Display) -> log::Error {

@@ -19,6 +19,7 @@ pub(crate) mod outbox_relay;
 mod own_replicas;
 mod owner;
 mod rebuild;
+mod report;
 #[cfg(test)]
 mod ring_tests;
 mod ring_view;
@@ -53,6 +54,7 @@ pub use self::member::Member;
 use self::member::Membership;
 use self::node_set::{NodeSet, Pinned, node_set};
 use self::owner::Owner;
+pub use self::report::NodeReport;
 pub use self::ticks::SweepResult;
 use crate::fatal::{Fatal, fatal};
 use crate::peer::ClockState;
@@ -61,8 +63,7 @@ use crate::traffic::Traffic;
 use node::clock::Clock;
 use node::remote::RemoteGroup;
 use node::ring::ArcId;
-use node::status::Status;
-use node::{Node, Replicas, SubmitError, slot_of};
+use node::{Replicas, SubmitError};
 use storage::disk::FileDisk;
 
 use self::ring_view::MergedCatalogue;
@@ -112,19 +113,6 @@ impl From<SubmitError> for Unavailable {
             SubmitError::Unknown(reason) => Self::Unknown(reason),
         }
     }
-}
-
-/// The state of one node.
-#[derive(Clone, Debug)]
-pub struct NodeReport {
-    /// The slot of the node.
-    pub slot: u64,
-    /// The status of its replicas; empty while the node is not running.
-    pub replicas: Vec<Status>,
-    /// The directories that were set aside because of damage.
-    pub set_aside: Vec<String>,
-    /// The reason why the node does not report its state; `None` if it reports its state.
-    pub unreachable: Option<String>,
 }
 
 /// Takes the lock of the data directory, and checks that this version can read its format.
@@ -387,49 +375,6 @@ impl Store {
     /// Returns a transaction's token with the owner as prefix, so that owners may use equal tokens.
     pub(crate) fn request_token(&self, token: &str) -> String {
         owner::request_token(self.owner.as_deref(), token)
-    }
-
-    /// Returns the status of each replica of this process, in the order of the nodes.
-    #[must_use]
-    pub fn statuses(&self) -> Vec<Status> {
-        if let Some(own) = &self.shared.own_replicas {
-            return own.statuses();
-        }
-        self.current_nodes().iter().flatten().map(Node::status).collect()
-    }
-
-    /// Returns the state of every node of the store, in the order of the slots. Includes nodes in other
-    /// processes.
-    pub async fn nodes(&self) -> Vec<NodeReport> {
-        let report = |slot, replicas| {
-            let set_aside = self.set_aside(slot);
-            NodeReport { slot, replicas, set_aside, unreachable: None }
-        };
-        let mut reports: Vec<NodeReport> = match &self.shared.own_replicas {
-            Some(own) => vec![report(slot_of(own.id()), own.statuses())],
-            None => {
-                let nodes = self.current_nodes();
-                let of_node = |replicas: &Vec<Node>| {
-                    let slot = slot_of(replicas.first()?.id());
-                    Some(report(slot, replicas.iter().map(Node::status).collect()))
-                };
-                nodes.iter().filter_map(of_node).collect()
-            }
-        };
-        if let Some(membership) = &self.shared.membership {
-            for (slot, answer) in membership.statuses().await {
-                let unreachable = answer.as_ref().err().map(ToString::to_string);
-                let (replicas, set_aside) = answer.unwrap_or_default();
-                reports.push(NodeReport { slot, replicas, set_aside, unreachable });
-            }
-            reports.sort_by_key(|report| report.slot);
-        }
-        reports
-    }
-
-    fn set_aside(&self, slot: u64) -> Vec<String> {
-        let lock = self.shared.lock.as_ref();
-        lock.map(|lock| directory::list_set_aside(lock.path(), slot)).unwrap_or_default()
     }
 
     /// Sends the state of this process's clock to the store's other processes. Called after a change of the

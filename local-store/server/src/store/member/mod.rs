@@ -9,7 +9,10 @@
 //! A new node joins a running cluster only on request. The ring, which the first arc stores, has the slots and the
 //! addresses of all nodes from then on.
 
+mod founding;
+mod membership;
 mod peer_service;
+mod progress;
 mod restart;
 mod stale_copy;
 #[cfg(test)]
@@ -22,28 +25,30 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use partition::{Command, Ring, RingChange, RingNode, Slot};
+use partition::{RingChange, Slot};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use self::founding::{begin_when_all_have_joined, found_ring};
+pub(super) use self::membership::Membership;
 use self::peer_service::{PeerService, PendingInvitation};
+use self::progress::{WaitReport, waiting_for};
 use super::cluster;
 use super::directory::{self, HOLDS_NOTHING, Host, Identity, NodeFiles, Problem};
 use crate::fatal::{Fatal, fatal};
 use crate::peer::{
-    self, Answer, ClockState, ClusterSecret, Invitation, Local, PeerIdentity, PeerTransport, Peers,
-    Question, Unanswered, Who,
+    self, Answer, ClusterSecret, Invitation, Local, PeerIdentity, PeerTransport, Peers, Question,
+    Unanswered, Who,
 };
 use crate::token_key::TokenKey;
 use node::clock::Clock;
-use node::remote::{RemoteGroup, RemoteParts};
-use node::ring::{ArcId, REPLICAS, holders};
+use node::ring::{REPLICAS, holders};
 use node::status::{Role, Status};
 use node::{
-    Node, NodeId, NodeParts, OnFatal, Replicas, Settings, WeakNode, incarnation_of, node_id,
-    random_seed, slot_of,
+    Node, NodeId, NodeParts, OnFatal, Replicas, Settings, incarnation_of, node_id, random_seed,
+    slot_of,
 };
 
 /// The interval at which a node that is waiting to start sends messages to its peers.
@@ -75,79 +80,6 @@ pub struct Member {
     pub secret: Option<ClusterSecret>,
     /// The port for peers.
     pub listener: TcpListener,
-}
-
-/// The connections to the peers of a running node, and the background tasks. Dropping this value ends them.
-pub(super) struct Membership {
-    peers: Arc<Peers>,
-    /// The replicas of this process.
-    own: Weak<Replicas>,
-    /// The number of arcs of the ring.
-    arcs: u32,
-    /// The tasks that serve the port for peers and repair the membership. They end when this value is
-    /// dropped.
-    _tasks: JoinSet<()>,
-}
-
-impl Membership {
-    /// Returns the number of arcs of the ring.
-    pub(super) fn arcs(&self) -> u32 {
-        self.arcs
-    }
-
-    /// Returns a client of each arc, in the order of the arcs.
-    pub(super) fn remote_groups(&self, clock: &Arc<Clock>) -> Vec<Arc<RemoteGroup>> {
-        let client = |arc| {
-            let parts = RemoteParts {
-                arc,
-                own: Weak::clone(&self.own),
-                transport: Arc::new(PeerTransport(Arc::clone(&self.peers))),
-                clock: Arc::clone(clock),
-                timeout: Settings::default().request,
-            };
-            Arc::new(RemoteGroup::new(parts))
-        };
-        (0..self.arcs).map(ArcId).map(client).collect()
-    }
-
-    /// Returns, for each peer, the status of its replicas and the directories that it set aside, or the
-    /// reason why the peer did not report them.
-    pub(super) async fn statuses(
-        &self,
-    ) -> Vec<(u64, Result<(Vec<Status>, Vec<String>), Unanswered>)> {
-        let ask = async |slot| {
-            let answer = match self.peers.ask(slot, &Question::Status, QUESTION).await {
-                Ok(Answer::Status(replicas, set_aside)) => Ok((replicas, set_aside)),
-                other => Err(Unanswered::of(other)),
-            };
-            (slot, answer)
-        };
-        join_all(self.peers.slots().map(ask)).await
-    }
-
-    /// Connects to the nodes of the ring at their addresses.
-    pub(super) fn follow(&self, ring: &Ring) {
-        let address = |(slot, node): (&Slot, &RingNode)| {
-            Some((u64::from(slot.number()), node.address.as_ref()?.parse().ok()?))
-        };
-        let addresses: BTreeMap<u64, SocketAddr> = ring.nodes.iter().filter_map(address).collect();
-        let changed = self.peers.set_ring(&addresses);
-        let own = self.peers.own_slot();
-        if changed && !addresses.contains_key(&own) {
-            tracing::warn!(
-                "node {own} has left the store: end this process, and remove its directory"
-            );
-        }
-    }
-
-    /// Sets the clocks of all peers. Returns the slots that did not answer.
-    pub(super) async fn set_clocks(&self, state: ClockState) -> Vec<u64> {
-        let ask = async |slot| {
-            let answer = self.peers.ask(slot, &Question::Clock(state), QUESTION).await;
-            (!matches!(answer, Ok(Answer::ClockSet))).then_some(slot)
-        };
-        join_all(self.peers.slots().map(ask)).await.into_iter().flatten().collect()
-    }
 }
 
 /// The parameters of a node's start.
@@ -649,77 +581,9 @@ impl StartingMember<'_> {
     }
 }
 
-/// Creates the group of an arc when the first arc has a leader.
-async fn begin_when_all_have_joined(node: WeakNode, peers: Weak<Peers>, members: BTreeSet<NodeId>) {
-    loop {
-        let Some(peers) = peers.upgrade() else { return };
-        let ask = async |slot| peers.ask(slot, &Question::Status, QUESTION).await;
-        let answers = join_all(peers.slots().map(ask)).await;
-        let leads = |status: &Status| status.arc == ArcId::FIRST && status.role == Role::Leader;
-        let has_leader = answers.iter().any(
-            |answer| matches!(answer, Ok(Answer::Status(replicas, _)) if replicas.iter().any(leads)),
-        );
-        let Some(node) = node.upgrade() else { return };
-        if has_leader {
-            match node.initialize(members.clone()).await {
-                Ok(()) => return,
-                Err(error) => tracing::warn!(%error, "cannot create a group yet"),
-            }
-        }
-        drop((node, peers));
-        tokio::time::sleep(ROUND).await;
-    }
-}
-
-/// Sets the ring of a new cluster as soon as this node leads the first arc, unless another node has set it.
-async fn found_ring(replicas: Weak<Replicas>, found: RingChange) {
-    loop {
-        tokio::time::sleep(ROUND).await;
-        let Some(replicas) = replicas.upgrade() else { return };
-        let first = replicas.get(ArcId::FIRST);
-        match first {
-            Some(node) if node.ring().is_founded() => return,
-            Some(node) if node.leads() => {
-                let command = Command::ChangeRing(Box::new(found.clone()));
-                if let Err(error) = node.submit(vec![command]).await {
-                    tracing::debug!(%error, "cannot set the ring yet");
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
 /// Returns a random name for a new cluster.
 fn new_cluster() -> Result<String, Fatal> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(Fatal::new)?;
     Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
-}
-
-fn waiting_for(answers: &IdentityAnswers, all_needed: bool) -> String {
-    let missing: Vec<String> =
-        answers.values().filter_map(|who| who.as_ref().err().map(ToString::to_string)).collect();
-    match (missing.is_empty(), all_needed) {
-        (false, _) => format!("waiting for peers: {}", missing.join("; ")),
-        (true, true) => "waiting for a leader".to_owned(),
-        (true, false) => "waiting for the first node to create the cluster".to_owned(),
-    }
-}
-
-/// The log of a node that is waiting to start, limited to one line per [`PROGRESS`]. The value is the
-/// time of the last line.
-struct WaitReport(Instant);
-
-impl WaitReport {
-    fn new() -> Self {
-        Self(Instant::now())
-    }
-
-    fn log(&mut self, what: &str) {
-        if self.0.elapsed() >= PROGRESS {
-            tracing::info!("{what}");
-            self.0 = Instant::now();
-        }
-    }
 }

@@ -9,6 +9,7 @@ use super::super::{Config, OpenError, Store};
 use super::*;
 use model::EpochMillis;
 use node::LocalTransport;
+use node::ring::ArcId;
 
 struct Processes {
     folder: tempfile::TempDir,
