@@ -8,7 +8,7 @@ use openraft::errors::{ClientWriteError, Fatal, InitializeError, RaftError};
 use thiserror::Error;
 
 use crate::ring::ArcId;
-use crate::types::TypeConfig;
+use crate::types::{NodeId, TypeConfig, slot_of};
 
 /// The reason why a request has no reply.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -57,6 +57,9 @@ pub enum MembershipError {
     /// The group was not initialized.
     #[error(transparent)]
     NotInitialized(#[from] RaftError<TypeConfig, InitializeError<TypeConfig>>),
+    /// A new member does not receive the state, or this node no longer leads: repeat the change.
+    #[error("node {} does not have the state of the group yet", slot_of(*.0))]
+    NotFilled(NodeId),
     /// The node does not lead or has stopped, or another change is in progress: repeat the change.
     #[error(transparent)]
     NotChanged(#[from] RaftError<TypeConfig, ClientWriteError<TypeConfig>>),

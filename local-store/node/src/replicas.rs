@@ -7,6 +7,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
 
@@ -58,6 +59,9 @@ pub struct NodeParts {
     pub on_fatal: OnFatal,
 }
 
+/// The time-out of the question whether this node is still a member of a group.
+const QUESTION: Duration = Duration::from_secs(5);
+
 /// The running replicas of a node, in the order of their arcs.
 pub type Running = Arc<Vec<Node>>;
 
@@ -65,8 +69,8 @@ pub type Running = Arc<Vec<Node>>;
 pub struct Replicas {
     parts: NodeParts,
     running: watch::Sender<Running>,
-    /// Held while a replica is added or removed.
-    changes: Mutex<()>,
+    /// Held while a replica is added or removed. False after the node has ended.
+    changes: Mutex<bool>,
 }
 
 impl Replicas {
@@ -78,7 +82,7 @@ impl Replicas {
     pub async fn start(parts: NodeParts, first: &[ArcId]) -> Result<Arc<Self>, StartError> {
         let arcs = parts.log.arcs_with(first);
         let running = watch::Sender::new(Arc::default());
-        let replicas = Self { parts, running, changes: Mutex::default() };
+        let replicas = Self { parts, running, changes: Mutex::new(true) };
         let mut each = Vec::new();
         for arc in arcs {
             each.push(replicas.parts_of(arc)?);
@@ -172,9 +176,12 @@ impl Replicas {
 
     /// Starts an empty replica of an arc, which then receives the state from its leader.
     async fn add(&self, arc: ArcId) -> Result<Node, StartError> {
-        let _turn = self.changes.lock().await;
+        let runs = self.changes.lock().await;
         if let Some(node) = self.get(arc) {
             return Ok(node);
+        }
+        if !*runs {
+            return Err(io::Error::other("the node has ended").into());
         }
         let parts = self.parts_of(arc)?;
         // The process may have died after it left the group, and before it removed the state.
@@ -211,7 +218,8 @@ impl Replicas {
         arc: ArcId,
         group: &RemoteGroup,
     ) -> Result<bool, StartError> {
-        let committed = group.membership().await.map_err(io::Error::other)?;
+        let asked = tokio::time::timeout(QUESTION, group.membership()).await;
+        let committed = asked.map_err(io::Error::other)?.map_err(io::Error::other)?;
         let is_over = |node: &Node| {
             let (at, members) = &committed;
             !members.contains(&self.parts.id) && node.membership_index() < Some(*at)
@@ -238,6 +246,7 @@ impl Replicas {
 
     /// Stops all replicas cleanly.
     pub async fn shutdown(&self) {
+        *self.changes.lock().await = false;
         for node in self.running().iter() {
             node.shutdown().await;
         }

@@ -4,18 +4,11 @@
 //! table's placement determines which part of the table an arc stores (see
 //! `docs/decisions/0007-several-arcs.md`). This module moves no data and contains no addresses.
 
-pub use partition::ArcId;
+pub use partition::{ArcId, NODES_MAX, REPLICAS};
 
 /// The id of a node: its slot in the lowest eight bits, and above them the number of rebuilds of
 /// the slot. Ids are never reused, so a node that lost its disk cannot vote as its predecessor.
 pub type NodeId = u64;
-
-/// The number of replicas of an arc, if there are enough nodes.
-pub const REPLICAS: usize = 3;
-
-/// The maximum number of nodes. Each node has two connections to every other node, and asks all of them when
-/// it looks for the leader of an arc.
-pub const NODES_MAX: usize = 15;
 
 /// Returns the nodes with a replica of an arc, at most [`REPLICAS`]: the node at the arc's end, and
 /// the nodes after it in the ring. Each arc ends at the position of a node, in the order of

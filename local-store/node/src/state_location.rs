@@ -175,10 +175,10 @@ impl DirectoryLocation {
         Ok(names)
     }
 
-    /// Removes every storage except storage `kept`. If storage `kept` is missing but another
+    /// Removes every storage except storage `kept` and storages that a reader still has open. If storage `kept` is missing but another
     /// storage exists, returns an error and removes nothing: the pointer file is wrong, and the
     /// other storage may be the state.
-    fn remove_others(&self, kept: u64) -> io::Result<()> {
+    fn remove_others(&self, kept: u64, is_open: &dyn Fn(&str) -> bool) -> io::Result<()> {
         self.find_half_made()?.iter().try_for_each(|name| self.folder.remove(name))?;
         let (kept, found) = (name_of(kept), self.find_storages()?);
         if let Some(other) = found.first().filter(|_| !found.contains(&kept)) {
@@ -191,7 +191,8 @@ impl DirectoryLocation {
                 ),
             ));
         }
-        found.iter().filter(|name| **name != kept).try_for_each(|name| self.folder.remove(name))
+        let unused = found.iter().filter(|name| **name != kept && !is_open(name));
+        unused.into_iter().try_for_each(|name| self.folder.remove(name))
     }
 }
 
@@ -202,7 +203,11 @@ impl StateLocation for DirectoryLocation {
             return Ok(kept);
         }
         let number = storages.state;
-        self.remove_others(number).map_err(|error| self.fail("open", &error))?;
+        let is_open = |name: &str| {
+            let open = storages.temporary.iter().filter(|(_, open)| open.strong_count() > 0);
+            open.map(|(number, _)| name_of(*number)).any(|open| open == name)
+        };
+        self.remove_others(number, &is_open).map_err(|error| self.fail("open", &error))?;
         self.open_storage(&mut storages, number)
     }
 

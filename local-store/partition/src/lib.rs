@@ -57,7 +57,7 @@ pub use read::{
 pub use ring::change::RingChange;
 pub use ring::placement::{place, place_first};
 pub use ring::refusal::RingRefusal;
-pub use ring::{REPLICAS, Ring, RingNode, Slot};
+pub use ring::{NODES_MAX, REPLICAS, Ring, RingNode, Slot};
 pub use split::{find_due_splits, find_split_work};
 pub use storage::{Batch, Op, ReadError, Value, View, Visit};
 pub use stream::seek::find_first_since;

@@ -1,13 +1,20 @@
 //! Membership of a group, and its changes when a node is rebuilt.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use openraft::async_runtime::watch::WatchReceiver;
 
+use tokio::time::Instant;
+
 use super::Node;
 use crate::error::{MembershipError, SubmitError};
 use crate::types::{NodeId, incarnation_of, node_id, slot_of};
+
+/// The maximum time to wait for the next acknowledgement of a learner. A learner that receives a snapshot
+/// acknowledges nothing for longer; then the caller checks again whether the change is still wanted.
+const FILL_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 impl Node {
     /// Makes `members` the members of the group, if this node leads. New members first receive the
@@ -28,9 +35,13 @@ impl Node {
         members: &BTreeSet<NodeId>,
     ) -> Result<(), MembershipError> {
         let raft = &self.inner.raft;
-        let voters: BTreeSet<NodeId> = self.status().voters.into_iter().collect();
+        let status = self.status();
+        let voters: BTreeSet<NodeId> = status.voters.into_iter().collect();
         for id in members.difference(&voters) {
-            raft.add_learner(*id, openraft::EmptyNode::default(), true).await?;
+            if !status.learners.contains(id) {
+                raft.add_learner(*id, openraft::EmptyNode::default(), false).await?;
+            }
+            self.wait_until_filled(*id).await?;
         }
         let change = openraft::ChangeMembers::ReplaceAllVoters(members.clone());
         raft.change_membership(change, false).await?;
@@ -41,6 +52,40 @@ impl Node {
             raft.change_membership(change, false).await?;
         }
         Ok(())
+    }
+
+    /// Waits until a learner has acknowledged all entries that this node has now.
+    ///
+    /// # Errors
+    /// When this node no longer leads, or the learner acknowledges nothing for [`FILL_PAUSE_MAX`].
+    async fn wait_until_filled(&self, learner: NodeId) -> Result<(), MembershipError> {
+        let wanted = self.status().last_log;
+        let mut metrics = self.inner.raft.metrics();
+        let (mut last, mut since) = (None, Instant::now());
+        loop {
+            let (leads, reached) = {
+                let metrics = metrics.borrow_watched();
+                let reached =
+                    metrics.replication.as_ref().and_then(|all| all.get(&learner)?.as_ref());
+                let reached = reached.map(|at| at.index);
+                (metrics.current_leader == Some(self.id()), reached)
+            };
+            if reached >= wanted {
+                return Ok(());
+            }
+            if reached > last {
+                (last, since) = (reached, Instant::now());
+            }
+            let is_late = since.elapsed() > FILL_PAUSE_MAX;
+            if !leads || is_late {
+                return Err(MembershipError::NotFilled(learner));
+            }
+            // The metrics change at least with each heartbeat.
+            let changed = tokio::time::timeout(FILL_PAUSE_MAX, metrics.changed()).await;
+            if !matches!(changed, Ok(Ok(()))) {
+                return Err(MembershipError::NotFilled(learner));
+            }
+        }
     }
 
     /// Returns a new identity for a slot that lost its data, if this node leads. The identity is

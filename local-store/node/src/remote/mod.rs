@@ -65,6 +65,8 @@ struct Known {
     seen: u64,
     catalogue: Arc<Catalogue>,
     ring: Arc<Ring>,
+    /// A log index as of which the catalogue and the ring are at least.
+    definitions_at: u64,
     /// The version of the catalogue and of the ring; `None` before the first answer.
     tables_version: Option<u64>,
 }
@@ -154,6 +156,11 @@ impl RemoteGroup {
         let (catalogue, ring) =
             definitions.map_err(|error| SubmitError::NotDone(error.to_string()))?;
         let mut known = self.known.lock();
+        // A slow call must not replace what a later call has read.
+        if known.definitions_at > found.applied {
+            return Ok(());
+        }
+        known.definitions_at = found.applied;
         known.catalogue = Arc::new(catalogue);
         known.ring = Arc::new(ring.unwrap_or_default());
         known.tables_version = Some(found.tables_version);

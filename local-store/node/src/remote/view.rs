@@ -9,7 +9,6 @@
 //! that has found everything come from one snapshot.
 
 use std::collections::BTreeMap;
-use std::mem;
 use std::sync::Arc;
 
 use locks::Mutex;
@@ -111,8 +110,8 @@ impl RemoteView {
     /// fetched. Returns `None` if the reads since the last answer have found everything.
     #[must_use]
     pub fn missing(&self) -> Option<(Vec<Vec<u8>>, Vec<WantedRange>)> {
-        let mut state = self.state.lock();
-        if !mem::take(&mut state.is_incomplete) {
+        let state = self.state.lock();
+        if !state.is_incomplete {
             return None;
         }
         let ranges = state.ranges.iter().map(|known| known.range.clone());

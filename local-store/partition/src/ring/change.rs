@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ring::placement::{place, place_first};
 use crate::ring::refusal::{ADDRESS_BYTES_MAX, RingRefusal};
-use crate::ring::{REPLICAS, Ring, RingNode, Slot};
+use crate::ring::{NODES_MAX, REPLICAS, Ring, RingNode, Slot};
 use crate::table::placement::ARCS_MAX;
 
 /// A change of the ring.
@@ -110,6 +110,7 @@ impl Ring {
         match self.nodes.get(&slot) {
             Some(node) if node.is_leaving => return Err(RingRefusal::Leaving(slot)),
             Some(_) => return Err(RingRefusal::NodeExists(slot)),
+            None if self.nodes.len() >= NODES_MAX => return Err(RingRefusal::TooManyNodes(slot)),
             None => self.check_address(slot, address)?,
         }
         let incarnation = self.forgotten.remove(&slot).map_or(0, |last| last + 1);

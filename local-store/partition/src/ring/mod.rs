@@ -22,6 +22,10 @@ use serde::{Deserialize, Serialize};
 /// The number of replicas of an arc, if there are enough nodes.
 pub const REPLICAS: usize = 3;
 
+/// The maximum number of nodes. Each node has two connections to every other node, and asks all of them when
+/// it looks for the leader of an arc.
+pub const NODES_MAX: usize = 15;
+
 /// The number of a node within its cluster, from 1 to 255. A node keeps its slot when its disk is
 /// replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::ring::{REPLICAS, Slot};
+use crate::ring::{NODES_MAX, REPLICAS, Slot};
 use crate::table::placement::ARCS_MAX;
 
 /// The maximum size of a node's address in bytes: a host name of 255 bytes, a colon, and a port.
@@ -50,6 +50,11 @@ pub enum RingRefusal {
          disk, or change its address if it has moved"
     )]
     NodeExists(Slot),
+    /// The ring has the maximum number of nodes.
+    #[error(
+        "node {0} cannot join, because a ring has at most {NODES_MAX} nodes; let another node leave first"
+    )]
+    TooManyNodes(Slot),
     /// The node leaves the ring.
     #[error(
         "node {0} leaves the ring, so it gets no data; wait until no arc has it, forget it, and \

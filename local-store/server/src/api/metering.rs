@@ -78,6 +78,10 @@ pub(crate) fn record_read(
     capacity: Capacity,
     admitted: Admitted,
 ) {
+    // The read is repeated with the data of other processes.
+    if store.is_missing() {
+        return;
+    }
     let now = store.now();
     let units = Units { read_halves: capacity.halves(), write_halves: 0 };
     let token = Token::of(key);
@@ -286,6 +290,10 @@ pub(crate) fn record_page(
     capacity: Capacity,
     admitted: Admitted,
 ) {
+    // The page is read again with the data of other processes.
+    if store.is_missing() {
+        return;
+    }
     let (source, range) = (request.source, &request.range);
     let (table, now) = (source.table, store.now());
     let reached = match range {

@@ -129,7 +129,7 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
         let answer = call(&store, operation, parameters).await;
         // The answer of a read that needs data of other processes is discarded. A write reads only with
         // `Store::read`, which leaves nothing to fetch.
-        if store.is_missing() && operation.is_read(parameters) && store.fetch_missing().await? {
+        if store.fetch_missing().await? {
             continue;
         }
         match answer {

@@ -218,7 +218,7 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
             hello.to
         ));
     }
-    if let Some(reason) = objection_to_slot(local, hello) {
+    if let Some(reason) = objection_to_slot(local, identity.is_some(), hello) {
         return Some(reason);
     }
     if hello.settings != local.settings {
@@ -238,7 +238,7 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
 }
 
 /// Returns the reason why this process does not connect with a node in the sender's slot; `None` if it does.
-fn objection_to_slot(local: &Local, hello: &Hello) -> Option<String> {
+fn objection_to_slot(local: &Local, has_identity: bool, hello: &Hello) -> Option<String> {
     let (other, own) = (hello.slot, local.slot);
     let ring = local.ring.borrow();
     if other == own {
@@ -252,9 +252,9 @@ fn objection_to_slot(local: &Local, hello: &Hello) -> Option<String> {
             )
         });
     }
-    // The nodes that create a cluster must agree about its nodes. A new node may know only some of them.
-    if !hello.joins && !local.joins && !hello.slots.iter().copied().eq(local.slots.iter().copied())
-    {
+    // The nodes that create a cluster must agree about its nodes. Later, a node may know only some of them.
+    let creates = !has_identity && hello.identity.is_none() && !hello.joins && !local.joins;
+    if creates && !hello.slots.iter().copied().eq(local.slots.iter().copied()) {
         return Some(format!(
             "node {other} has the nodes {:?} in --peer, but node {own} has {:?}: give every node the same \
              --peer flags",

@@ -23,7 +23,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The time-out of a membership change, in which new members receive the state. After a time-out, the
 /// next check resumes the change.
 const CHANGE: Duration = Duration::from_secs(60);
-/// The time-out of the question whether this node is still a member of a group.
+/// The maximum number of entries that the next leader may be behind. It is some requests more than are in flight.
+const LAG_MAX: u64 = 1_000;
+/// The time-out of the question whether a leaving node is still a member of a group.
 const QUESTION: Duration = Duration::from_secs(5);
 
 /// Moves replicas while the store exists: one group at a time of those that this node leads, so that a node
@@ -41,7 +43,9 @@ pub(super) async fn run(store: WeakStore, replicas: Weak<Replicas>) {
                 if changed.is_err() {
                     tracing::warn!("{} did not move within {CHANGE:?}", node.arc());
                 }
-                if node.arc() == ArcId::FIRST {
+                if node.arc() == ArcId::FIRST
+                    && let Some(ring) = upgraded.ring()
+                {
                     forget_left(&upgraded, &ring).await;
                 }
             } else if !target.contains(&node.id()) {
@@ -97,7 +101,19 @@ fn step_of(store: &Store, node: &Node) -> (Step, BTreeSet<NodeId>) {
     let status = node.status();
     let voters: BTreeSet<NodeId> = status.voters.iter().copied().collect();
     let learners = status.learners.iter().copied().collect();
-    (next_step(node.id(), &voters, &learners, &members(&ring, node.arc())), voters)
+    let target = members(&ring, node.arc());
+    let step = match next_step(node.id(), &voters, &learners, &target) {
+        // A voter that does not follow would not win the election.
+        Step::Transfer(_) => {
+            let follows = |node: &&NodeId| {
+                let at = status.acknowledged.get(*node).map_or(0, |at| at.saturating_add(LAG_MAX));
+                voters.contains(*node) && Some(at) >= status.last_log
+            };
+            target.iter().find(follows).map_or(Step::Nothing, |node| Step::Transfer(*node))
+        }
+        step => step,
+    };
+    (step, voters)
 }
 
 async fn lead_change(store: &Store, node: &Node) {
@@ -107,6 +123,9 @@ async fn lead_change(store: &Store, node: &Node) {
     // The ring may have changed since this node has read it. An outdated ring would move replicas back.
     if store.group(ArcId::FIRST).read_index().await.is_err() {
         return;
+    }
+    if let Some(ring) = store.ring() {
+        store.follow_ring(&ring);
     }
     let (step, voters) = step_of(store, node);
     match step {
@@ -144,10 +163,10 @@ async fn forget_left(store: &Store, ring: &Ring) {
 }
 
 async fn remove(own: &Arc<Replicas>, arc: ArcId, group: &RemoteGroup) {
-    match tokio::time::timeout(QUESTION, own.remove_if_left(arc, group)).await {
-        Ok(Ok(true)) => tracing::info!("removed the replica of {arc}, which other nodes have"),
-        Ok(Ok(false)) | Err(_) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "cannot remove the replica of {arc} yet"),
+    match own.remove_if_left(arc, group).await {
+        Ok(true) => tracing::info!("removed the replica of {arc}, which other nodes have"),
+        Ok(false) => {}
+        Err(error) => tracing::debug!(%error, "cannot remove the replica of {arc} yet"),
     }
 }
 

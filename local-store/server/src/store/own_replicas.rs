@@ -14,6 +14,9 @@ use node::{Node, Replicas};
 /// for an arc that this process has just begun to lead take a detour until then.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The time for which a new replica may take to show all acknowledged writes in one check.
+const FILLED_WAIT: Duration = Duration::from_millis(50);
+
 /// Returns the replicas that requests may use.
 pub(super) fn usable(replicas: &Replicas) -> Vec<Node> {
     replicas.running().iter().filter(|node| is_usable(node)).cloned().collect()
@@ -33,6 +36,9 @@ pub(super) async fn follow(
 ) {
     let mut changes = replicas.subscribe();
     let mut begun: Vec<Node> = Vec::new();
+    // The replicas that have their data. A replica that was added later is filled first, although its log may already
+    // name it as a voter.
+    let mut filled = replicas.running().to_vec();
     loop {
         let Some(upgraded) = store.upgrade() else { return };
         let running = Arc::clone(&changes.borrow_and_update());
@@ -43,7 +49,18 @@ pub(super) async fn follow(
                 begun.push(node.clone());
             }
         }
-        upgraded.use_replicas(usable(&replicas));
+        filled.retain(|node| running.iter().any(|other| other.is_same(node)));
+        for node in running.iter().filter(|node| is_usable(node)) {
+            if !filled.iter().any(|other| other.is_same(node))
+                && let Ok(Ok(())) = tokio::time::timeout(FILLED_WAIT, node.read_index()).await
+            {
+                filled.push(node.clone());
+            }
+        }
+        let is_filled = |node: &Node| filled.iter().any(|other| other.is_same(node));
+        let mut usable = usable(&replicas);
+        usable.retain(is_filled);
+        upgraded.use_replicas(usable);
         drop((upgraded, running));
         // The sender exists as long as `replicas`.
         let _ = tokio::time::timeout(CHECK_INTERVAL, changes.changed()).await;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use futures::future::join_all;
 use partition::{Ring, RingNode, Slot};
 use tokio::task::JoinSet;
 
-use super::QUESTION;
+use super::{QUESTION, addresses};
 use crate::peer::{Answer, ClockState, PeerTransport, Peers, Question, Unanswered};
 use node::clock::Clock;
 use node::remote::{RemoteGroup, RemoteParts};
@@ -19,6 +20,8 @@ use node::{Replicas, Settings};
 /// The connections to the peers of a running node, and the background tasks. Dropping this value ends them.
 pub(in crate::store) struct Membership {
     pub(super) peers: Arc<Peers>,
+    /// The data directory of the process.
+    pub(super) data: PathBuf,
     /// The replicas of this process.
     pub(super) own: Weak<Replicas>,
     /// The number of arcs of the ring.
@@ -71,6 +74,9 @@ impl Membership {
         };
         let addresses: BTreeMap<u64, SocketAddr> = ring.nodes.iter().filter_map(address).collect();
         let changed = self.peers.set_ring(&addresses);
+        if changed && let Err(error) = addresses::write(&self.data, &addresses) {
+            tracing::warn!(%error, "cannot keep the addresses of the nodes");
+        }
         let own = self.peers.own_slot();
         if changed && !addresses.contains_key(&own) {
             tracing::warn!(

@@ -9,6 +9,7 @@
 //! A new node joins a running cluster only on request. The ring, which the first arc stores, has the slots and the
 //! addresses of all nodes from then on.
 
+mod addresses;
 mod founding;
 mod membership;
 mod peer_service;
@@ -114,7 +115,10 @@ pub(super) async fn start(
         secret: member.secret,
         identity: watch::Sender::new(identity.filter(|_| has_data)),
     });
-    let peers = Arc::new(Peers::connect(&local, &member.addresses));
+    // The flags may name only some of the nodes, and win if they name another address.
+    let mut addresses = addresses::read(data);
+    addresses.extend(&member.addresses);
+    let peers = Arc::new(Peers::connect(&local, &addresses));
     let (peer_service, invited) = PeerService::new(
         Arc::clone(&local),
         data,
@@ -127,10 +131,10 @@ pub(super) async fn start(
     tasks.spawn(peer::serve(member.listener, Arc::clone(&local), peer_service.clone()));
     let begin =
         StartingMember { data: data.to_owned(), local, peers, peer_service, arcs, clock, host };
-    let replicas = match (files, address) {
+    let replicas = match (files, address.filter(|_| begin.local.joins)) {
         (Some(files), _) if has_data => begin.start_member(files).await?,
-        (_, Some(address)) if begin.local.joins => begin.join_ring(address).await?,
-        (files, _) => begin.join(files, invited).await?,
+        (files, Some(address)) => begin.join_ring(files, address).await?,
+        (files, None) => begin.join(files, invited).await?,
     };
     let own = Arc::downgrade(&replicas);
     let nodes = member.addresses.iter().filter_map(|(slot, address)| {
@@ -142,7 +146,8 @@ pub(super) async fn start(
     tasks.spawn(restart::run(Weak::clone(&own), peers, data.into(), restart));
     let ready = begin.wait_for_leaders(&replicas).await.and_then(|()| TokenKey::of_member(data));
     let token_key = stop_on_error(&replicas, ready).await?;
-    Ok((replicas, token_key, Membership { peers: begin.peers, own, arcs, _tasks: tasks }))
+    let data = data.to_owned();
+    Ok((replicas, token_key, Membership { peers: begin.peers, data, own, arcs, _tasks: tasks }))
 }
 
 /// Returns `result`. If it is an error, first stops the replicas, which would continue to vote and to lead.
@@ -260,7 +265,7 @@ impl StartingMember<'_> {
     ///
     /// The node that created the cluster begins its own arcs, when all nodes have joined. The groups of the other
     /// arcs begin when the first arc has a leader, because all nodes have joined then.
-    async fn begin_groups(&self, replicas: &Replicas, founders: &[u64]) -> Result<(), Fatal> {
+    async fn begin_groups(&self, replicas: &Arc<Replicas>, founders: &[u64]) -> Result<(), Fatal> {
         let slots: Vec<u64> = match founders {
             [] => self.local.slots.iter().copied().collect(),
             founders => founders.to_vec(),
@@ -274,14 +279,24 @@ impl StartingMember<'_> {
                 replica.initialize(members).await.map_err(Fatal::new)?;
             } else if !is_of_maker && holders.first() == Some(&own) {
                 let (node, peers) = (replica.downgrade(), Arc::downgrade(&self.peers));
-                tokio::spawn(begin_when_all_have_joined(node, peers, members));
+                let own = Arc::downgrade(replicas);
+                tokio::spawn(begin_when_all_have_joined(node, own, peers, members));
             }
         }
         Ok(())
     }
 
     /// Joins a running cluster as a new node.
-    async fn join_ring(&self, address: SocketAddr) -> Result<Arc<Replicas>, Problem> {
+    async fn join_ring(
+        &self,
+        files: Option<NodeFiles>,
+        address: SocketAddr,
+    ) -> Result<Arc<Replicas>, Problem> {
+        // An earlier start may have got an identity and died before it stored anything.
+        if files.is_some() {
+            drop(files);
+            cluster::set_aside(&self.data, self.local.slot, HOLDS_NOTHING)?;
+        }
         let mut progress = WaitReport::new();
         let mut refused_since = None;
         let question = Question::JoinRing { slot: self.local.slot, address };
@@ -521,7 +536,12 @@ impl StartingMember<'_> {
         let begun = Instant::now();
         let mut refused_since = None;
         let read = || join_all(replicas.iter().map(Node::read_index));
-        while tokio::time::timeout(ROUND, read()).await.is_err() {
+        // A node without replicas can serve requests as soon as a peer accepts it.
+        let is_alone = || {
+            let count = self.peers.slots().count();
+            replicas.is_empty() && self.peers.refusals().len() == count
+        };
+        while tokio::time::timeout(ROUND, read()).await.is_err() || is_alone() {
             // If only one of the two peers refuses this node, the peer may be misconfigured. If both
             // refuse, this node is misconfigured.
             let refusals = self.peers.refusals();
