@@ -453,7 +453,7 @@ mod tests {
             assert!(minutes <= ADVANCE_MINUTES_MAX);
             classes.extend(plan.faults.iter().map(|planned| planned.fault.class()));
         }
-        assert_eq!(classes.len(), 23, "{classes:?}");
+        assert_eq!(classes.len(), 25, "{classes:?}");
         assert_ne!(Plan::of(1, 3, 30).faults, Plan::of(2, 3, 30).faults);
     }
 
