@@ -111,18 +111,25 @@ async fn answers_find_their_questions_with_and_without_a_secret() {
 #[tokio::test]
 async fn wrong_peers_are_refused_with_a_reason() {
     type Change = fn(&mut Local);
-    let cases: [(Change, &str); 6] = [
+    let without_node_1 = |local: &mut Local| {
+        let ring = BTreeMap::from([(2, "127.0.0.1:1".parse().unwrap())]);
+        local.ring.send_replace(Some(ring));
+    };
+    let cases: [(Change, &str); 7] = [
         (|local| local.slots = BTreeSet::from([1, 2, 4]), "the same --peer flags"),
         (|local| local.settings = "Region z and account y".to_owned(), "the same --region"),
         (|local| local.identity = local_identity("other"), "cluster other"),
         (|local| local.slot = 3, "a connection to node 2 reached node 3"),
         (|local| local.secret = Some(secret("0123456789abcdef")), "--cluster-secret"),
         (|local| local.slot = 1, "a connection to node 2 reached node 1"),
+        (without_node_1, "node 1 does not belong to the store"),
     ];
     for (change, expected) in cases {
-        let mut server = local(2, Some("c"));
+        // Only nodes that create a cluster must have the same flags.
+        let cluster = (expected != "the same --peer flags").then_some("c");
+        let mut server = local(2, cluster);
         change(&mut server);
-        let pair = connect(local(1, Some("c")), server).await;
+        let pair = connect(local(1, cluster), server).await;
         let refused = pair.ask_connected(Question::Who).await.unwrap_err();
         assert!(refused.contains(expected), "{refused}");
         assert!(pair.handler.asked.lock().is_empty());
