@@ -5,9 +5,9 @@
 //! no longer a member. The log records that the node has left a group ([`NodeLog::leave`]), so the set of replicas
 //! survives every crash. This module does not decide which node has which arc.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
 
@@ -16,7 +16,6 @@ use crate::error::StartError;
 use crate::failure::OnFatal;
 use crate::node::{Node, Parts, Settings};
 use crate::node_log::NodeLog;
-use crate::remote::RemoteGroup;
 use crate::ring::ArcId;
 use crate::state_location::StateLocation;
 use crate::status::Status;
@@ -58,9 +57,6 @@ pub struct NodeParts {
     /// Called when the node cannot continue.
     pub on_fatal: OnFatal,
 }
-
-/// The time-out of the question whether this node is still a member of a group.
-const QUESTION: Duration = Duration::from_secs(5);
 
 /// The running replicas of a node, in the order of their arcs.
 pub type Running = Arc<Vec<Node>>;
@@ -206,22 +202,21 @@ impl Replicas {
     }
 
     /// Removes the node's replica of an arc if the group has committed that this node is no member. Returns
-    /// whether the replica was removed. `group` asks the other nodes.
+    /// whether the replica was removed. `committed` is the newest committed membership of the group: its log index, and
+    /// all voters and learners; see `RemoteGroup::membership`.
     ///
     /// The group's committed membership must be newer than every membership in this node's log. Then this node
     /// has acknowledged no entry as a member of a later membership, so no later member counts on its data.
     ///
     /// # Errors
-    /// When the group cannot be asked, or the disk has failed.
+    /// When the disk has failed.
     pub async fn remove_if_left(
         &self,
         arc: ArcId,
-        group: &RemoteGroup,
+        committed: &(u64, BTreeSet<NodeId>),
     ) -> Result<bool, StartError> {
-        let asked = tokio::time::timeout(QUESTION, group.membership()).await;
-        let committed = asked.map_err(io::Error::other)?.map_err(io::Error::other)?;
         let is_over = |node: &Node| {
-            let (at, members) = &committed;
+            let (at, members) = committed;
             !members.contains(&self.parts.id) && node.membership_index() < Some(*at)
         };
         let _turn = self.changes.lock().await;

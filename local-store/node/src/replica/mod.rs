@@ -6,9 +6,9 @@
 //! crash has no effect. This module makes no decisions and has no clock: the time is in the entry.
 
 mod arrivals;
+mod place;
 pub(crate) mod recent_entries;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,24 +22,19 @@ use partition::mutation::{self, Mutation};
 use partition::{ArcPosition, Batch, Catalogue, Machine, Op, Reply, Ring, TableId, View};
 use tokio::sync::{Notify, watch};
 
-use crate::error::StartError;
 use crate::failure::FailureHandler;
 use crate::leadership::Electorate;
 use crate::log_id::LogId;
-use crate::node_log::{NodeLog, bytes_of};
+use crate::node_log::bytes_of;
 use crate::payload::{Outcome, Payload};
 use crate::replica::arrivals::Arrivals;
+use crate::replica::place::{APPLIED_KEY, encode, read_place};
 use crate::replica::recent_entries::{RecentBoundary, RecentEntries};
-use crate::ring::ArcId;
 use crate::state_location::{StagedStorage, StateLocation};
-use crate::types::{Entry, NodeId, Replies, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::types::{Entry, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::worker::{Worker, run_on};
 use storage::Storage;
 
-/// The key of the replica's own state. It sorts after every key of the state machine.
-const APPLIED_KEY: [u8; 2] = [0xf0, 1];
-/// The key of the membership as of the last applied entry.
-pub(crate) const MEMBERSHIP_KEY: [u8; 2] = [0xf0, 2];
 /// The exclusive end of all keys.
 const END: [u8; 1] = [0xff];
 /// The size in bytes of a part of a snapshot, which is sent in one message and installed in one
@@ -54,6 +49,9 @@ const PERSIST_BYTES: usize = 40 * 1024 * 1024;
 /// A write of an item with a few indexes and a stream changes about this many times the item's
 /// bytes.
 const CHANGED_PART: usize = 4;
+
+pub use self::place::check_continuity;
+pub(crate) use self::place::{MEMBERSHIP_KEY, decode_membership};
 
 /// Keys and values.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -475,52 +473,6 @@ fn differs(at: LogId) -> io::Error {
     io::Error::other(format!(
         "entry {at} has different effects on two nodes of this process: the state of one of them is damaged"
     ))
-}
-
-fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, io::Error> {
-    postcard::to_stdvec(value).map_err(io::Error::other)
-}
-
-/// Returns the last log position in a state, and the membership at that position.
-fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::Error> {
-    let read = |key: &[u8]| view.get(key).map_err(io::Error::other);
-    let applied = match read(&APPLIED_KEY)? {
-        Some(bytes) => Some(postcard::from_bytes(&bytes).map_err(io::Error::other)?),
-        None => None,
-    };
-    let membership = match read(&MEMBERSHIP_KEY)? {
-        Some(bytes) => postcard::from_bytes(&bytes).map_err(io::Error::other)?,
-        None => StoredMembership::default(),
-    };
-    Ok((applied, membership))
-}
-
-/// Decodes the value of [`MEMBERSHIP_KEY`]. Returns the log index of the membership, and all voters and
-/// learners; index 0 and no members if there is no value.
-///
-/// # Errors
-/// When the bytes are damaged, or of another version.
-pub(crate) fn decode_membership(bytes: &[u8]) -> Result<(u64, BTreeSet<NodeId>), io::Error> {
-    if bytes.is_empty() {
-        return Ok((0, BTreeSet::new()));
-    }
-    let stored: StoredMembership = postcard::from_bytes(bytes).map_err(io::Error::other)?;
-    let index = stored.log_id().as_ref().map_or(0, |at| at.index);
-    Ok((index, stored.membership().nodes().map(|(node, _)| *node).collect()))
-}
-
-/// Rejects a state that lacks entries which the log has purged, because this node cannot restore
-/// them. A state that is ahead of the log is accepted. It occurs after a crash between the adoption
-/// of a received snapshot and the purge of the log. It also occurs after a crash of a node that had
-/// applied an entry which only a majority of other nodes had synced.
-///
-/// # Errors
-/// The range of missing entries, or a failed read of the state.
-pub fn check_continuity(log: &NodeLog, arc: ArcId, view: &dyn View) -> Result<(), StartError> {
-    let Some(purged) = log.purged(arc) else { return Ok(()) };
-    let (applied, _) = read_place(view)?;
-    let from = applied.map_or(0, |at| at.index + 1);
-    if from > purged { Ok(()) } else { Err(StartError::MissingEntries { arc, from, upto: purged }) }
 }
 
 /// Returns the next pairs of a state from a key on: about [`PART_BYTES`] bytes, but at least one

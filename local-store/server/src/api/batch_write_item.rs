@@ -78,16 +78,15 @@ pub(super) async fn batch_write_item(
     }
     constraints.finish()?;
     if writes.is_empty() {
-        return Err(ApiError::validation(
-            "The requestItems parameter is required for BatchWriteItem",
-        ));
+        let text = "The requestItems parameter is required for BatchWriteItem";
+        return Err(ApiError::validation(text));
     }
     if writes.iter().map(|write| write.requests.len()).sum::<usize>() > BATCH_WRITE_ITEMS_MAX {
         return Err(ApiError::validation("Too many items requested for the BatchWriteItem call"));
     }
 
-    let Admission { commands, tables, throttled: mut left } =
-        admit(store, plan(store, writes)?).await?;
+    let plan = plan(store, writes)?;
+    let Admission { commands, tables, throttled: mut left } = admit(store, plan).await?;
     let mut partitions: Vec<KeyValue> = Vec::with_capacity(commands.len());
     partitions.extend(commands.iter().filter_map(partition_key));
     let mut written_keys = partitions.iter();

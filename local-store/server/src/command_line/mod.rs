@@ -2,6 +2,7 @@
 //!
 //! An error message about a flag is one line, which includes what to write instead.
 
+mod columns;
 mod member;
 mod ring;
 pub mod status;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::status::align;
+use super::columns::align;
 
 /// Returns the ring in the JSON of the admin endpoint as text.
 pub(super) fn render(ring: &Value) -> String {

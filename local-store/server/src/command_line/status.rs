@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
+use super::columns::align;
 use super::ring;
 use crate::fatal::{Fatal, fatal};
 
@@ -331,22 +332,6 @@ fn render_table(text: &mut String, table: &Value) {
             let _ = writeln!(text, "hot key, {kind}: {key}  {rate} units/s");
         }
     }
-}
-
-/// Returns rows with aligned columns.
-pub(super) fn align(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width =
-        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]

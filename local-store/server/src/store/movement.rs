@@ -25,7 +25,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 const CHANGE: Duration = Duration::from_secs(60);
 /// The maximum number of entries that the next leader may be behind. It is some requests more than are in flight.
 const LAG_MAX: u64 = 1_000;
-/// The time-out of the question whether a leaving node is still a member of a group.
+/// The time-out of the question which nodes are members of a group.
 const QUESTION: Duration = Duration::from_secs(5);
 
 /// Moves replicas while the store exists: one group at a time of those that this node leads, so that a node
@@ -163,7 +163,11 @@ async fn forget_left(store: &Store, ring: &Ring) {
 }
 
 async fn remove(own: &Arc<Replicas>, arc: ArcId, group: &RemoteGroup) {
-    match own.remove_if_left(arc, group).await {
+    let committed = match tokio::time::timeout(QUESTION, group.membership()).await {
+        Ok(Ok(committed)) => committed,
+        Ok(Err(_)) | Err(_) => return,
+    };
+    match own.remove_if_left(arc, &committed).await {
         Ok(true) => tracing::info!("removed the replica of {arc}, which other nodes have"),
         Ok(false) => {}
         Err(error) => tracing::debug!(%error, "cannot remove the replica of {arc} yet"),

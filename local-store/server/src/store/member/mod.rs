@@ -10,6 +10,7 @@
 //! addresses of all nodes from then on.
 
 mod addresses;
+mod admission;
 mod founding;
 mod membership;
 mod peer_service;
@@ -27,11 +28,11 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use partition::{RingChange, Slot};
-use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use self::admission::{NotAdmitted, Refusal};
 use self::founding::{begin_when_all_have_joined, found_ring};
 pub(super) use self::membership::Membership;
 use self::peer_service::{PeerService, PendingInvitation};
@@ -202,22 +203,6 @@ struct StartingMember<'a> {
     host: &'a Host,
 }
 
-/// The reason why this node has no identity yet.
-#[derive(Debug, Error)]
-#[error("{0}")]
-struct NotAdmitted(Refusal);
-
-/// The reasons why the peers give no identity.
-#[derive(Debug, Error)]
-enum Refusal {
-    /// No peer leads the first arc, or it does not answer: keep waiting.
-    #[error("no leader admits this node: {}", .0.join("; "))]
-    NotYet(Vec<String>),
-    /// The ring does not admit the node: do not start.
-    #[error("{0}")]
-    OfRing(String),
-}
-
 /// For each slot, the answer of the peer about its identity, or the reason why it did not answer.
 type IdentityAnswers = BTreeMap<u64, Result<Who, Unanswered>>;
 
@@ -253,6 +238,11 @@ impl StartingMember<'_> {
     async fn start_member(&self, files: NodeFiles) -> Result<Arc<Replicas>, Fatal> {
         TokenKey::of_member(&self.data)?;
         stale_copy::refuse_older_copy(&self.peers, self.local.slot, &files).await?;
+        self.start_founder(files).await
+    }
+
+    /// Starts a node that may have to begin some groups of a new cluster.
+    async fn start_founder(&self, files: NodeFiles) -> Result<Arc<Replicas>, Fatal> {
         let founders = files.identity.founders.clone();
         let replicas = self.start_node(files).await?;
         let begun = self.begin_groups(&replicas, &founders).await;
@@ -340,9 +330,7 @@ impl StartingMember<'_> {
                     continue;
                 }
                 let files = self.adopt_identity(&invitation, files)?;
-                let replicas = self.start_node(files).await?;
-                let begun = self.begin_groups(&replicas, &invitation.founders).await;
-                stop_on_error(&replicas, begun).await?;
+                let replicas = self.start_founder(files).await?;
                 // If the answer is lost, the peer retries the invitation.
                 let _ = answer.send(Answer::Joined);
                 return Ok(replicas);
