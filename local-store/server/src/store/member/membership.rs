@@ -22,6 +22,9 @@ pub(in crate::store) struct Membership {
     pub(super) peers: Arc<Peers>,
     /// The data directory of the process.
     pub(super) data: PathBuf,
+    /// The addresses in the flags of this process. They win over the ring, because a process may reach a node at
+    /// another address than the others.
+    pub(super) flags: BTreeMap<u64, SocketAddr>,
     /// The replicas of this process.
     pub(super) own: Weak<Replicas>,
     /// The number of arcs of the ring.
@@ -70,7 +73,9 @@ impl Membership {
     /// Connects to the nodes of the ring at their addresses.
     pub(in crate::store) fn follow(&self, ring: &Ring) {
         let address = |(slot, node): (&Slot, &RingNode)| {
-            Some((u64::from(slot.number()), node.address.as_ref()?.parse().ok()?))
+            let slot = u64::from(slot.number());
+            let own = self.flags.get(&slot).copied();
+            Some((slot, own.or_else(|| node.address.as_ref()?.parse().ok())?))
         };
         let addresses: BTreeMap<u64, SocketAddr> = ring.nodes.iter().filter_map(address).collect();
         let changed = self.peers.set_ring(&addresses);

@@ -147,8 +147,9 @@ pub(super) async fn start(
     tasks.spawn(restart::run(Weak::clone(&own), peers, data.into(), restart));
     let ready = begin.wait_for_leaders(&replicas).await.and_then(|()| TokenKey::of_member(data));
     let token_key = stop_on_error(&replicas, ready).await?;
-    let data = data.to_owned();
-    Ok((replicas, token_key, Membership { peers: begin.peers, data, own, arcs, _tasks: tasks }))
+    let (data, flags) = (data.to_owned(), member.addresses);
+    let peers = begin.peers;
+    Ok((replicas, token_key, Membership { peers, data, flags, own, arcs, _tasks: tasks }))
 }
 
 /// Returns `result`. If it is an error, first stops the replicas, which would continue to vote and to lead.
