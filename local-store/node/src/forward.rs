@@ -54,7 +54,7 @@ pub fn encode_submission(submission: &Submission) -> Result<Payload, ForwardErro
 /// # Errors
 /// When the bytes are damaged, or were encoded by another version.
 pub fn decode_submission(payload: &Payload) -> Result<Submission, ForwardError> {
-    Ok(postcard::from_bytes(payload.bytes())?)
+    decode(payload)
 }
 
 /// Encodes replies.
@@ -70,9 +70,21 @@ pub fn encode_replies(replies: &[Reply]) -> Result<Payload, ForwardError> {
 /// # Errors
 /// When the bytes are damaged, or were encoded by another version.
 pub fn decode_replies(payload: &Payload) -> Result<Vec<Reply>, ForwardError> {
-    Ok(postcard::from_bytes(payload.bytes())?)
+    decode(payload)
 }
 
-fn encode<T: Serialize>(value: &T) -> Result<Payload, ForwardError> {
+/// Encodes a part of a message.
+///
+/// # Errors
+/// When the value cannot be encoded, which is a bug.
+pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Payload, ForwardError> {
     Ok(Payload::new(Bytes::from(postcard::to_stdvec(value)?)))
+}
+
+/// Decodes the bytes of [`encode`].
+///
+/// # Errors
+/// When the bytes are damaged, or were encoded by another version.
+pub(crate) fn decode<'b, T: Deserialize<'b>>(payload: &'b Payload) -> Result<T, ForwardError> {
+    Ok(postcard::from_bytes(payload.bytes())?)
 }

@@ -6,10 +6,10 @@ use futures::future::BoxFuture;
 
 use super::Node;
 use crate::error::SubmitError;
-use crate::forward::{Submission, decode_submission, encode_replies};
+use crate::forward::{Submission, decode, decode_submission, encode, encode_replies};
 use crate::proposer::Rejection;
 use crate::remote::Wanted;
-use crate::remote::read::{decode, encode, find};
+use crate::remote::read::find;
 use crate::transport::{Envelope, FORWARD_TIMEOUT, Request, Response};
 
 impl Node {

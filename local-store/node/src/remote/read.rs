@@ -6,12 +6,8 @@
 
 use std::ops::ControlFlow;
 
-use bytes::Bytes;
 use partition::{ReadError, View};
 use serde::{Deserialize, Serialize};
-
-use crate::forward::ForwardError;
-use crate::types::Payload;
 
 /// A request for keys and ranges of one group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,20 +90,4 @@ fn find_range(view: &dyn View, range: &WantedRange) -> Result<FoundRange, ReadEr
         ControlFlow::Continue(())
     })?;
     Ok(found)
-}
-
-/// Encodes a request or its answer.
-///
-/// # Errors
-/// When the value cannot be encoded, which is a bug.
-pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Payload, ForwardError> {
-    Ok(Payload::new(Bytes::from(postcard::to_stdvec(value)?)))
-}
-
-/// Decodes the bytes of [`encode`].
-///
-/// # Errors
-/// When the bytes are damaged, or were encoded by another version.
-pub(crate) fn decode<'b, T: Deserialize<'b>>(payload: &'b Payload) -> Result<T, ForwardError> {
-    Ok(postcard::from_bytes(payload.bytes())?)
 }

@@ -35,7 +35,7 @@ pub(super) struct Pinned {
     nodes: Nodes,
     places: [u8; ARCS_MAX as usize],
     /// For each arc, what the handle has read from other processes; empty if this process has every arc.
-    remote: Arc<[Arc<RemoteView>]>,
+    remote: Vec<Arc<RemoteView>>,
 }
 
 /// Returns a node's replica of an arc.

@@ -155,7 +155,7 @@ fn damage_state(cluster: &Cluster, node: usize, place: usize) {
     if cluster.is_whole()
         && let Some(machinery) = cluster.machinery(node)
     {
-        // The state of an arc that the node has left is read by nobody.
+        // No replica reads the state of an arc that the node has left, so its damage would stay unknown.
         let statuses = cluster.replica(node).map(|replica| replica.statuses()).unwrap_or_default();
         if let Some(status) = statuses.get(place % statuses.len().max(1)) {
             machinery.damage_state(status.arc);
