@@ -69,7 +69,7 @@ fn settled(directory: &Path, output: Output) -> Result<StatusView> {
     loop {
         let is_over = began.elapsed() > SETTLE_MAX;
         let mut status = match last(directory) {
-            // `weir up` writes the file immediately after its start.
+            // `weir up` repeats a write that failed.
             Err(_) if !is_over => {
                 std::thread::sleep(PERIOD / 10);
                 continue;

@@ -18,7 +18,7 @@ use client::failure::{Context, Failure, Result, fatal};
 use client::interruption;
 use client::output;
 use client::running::{RUNNING_FILE, RunningState};
-use local::status;
+use local::status::StatusFile;
 use local::system::{Options, System};
 use template::{Code, Function, Stack};
 
@@ -243,7 +243,7 @@ pub async fn run(arguments: &UpArguments, stack: Stack, template: &Template<'_>)
     if let Ok(store) = system.store() {
         store.traffic().set_throughput(arguments.throughput.unwrap_or(Throughput::Count));
     }
-    status::forget(&arguments.directory);
+    let status = StatusFile::create(&system, &arguments.directory).await;
     let mut running = published::of(&system, arguments, template);
     // Another `weir up` may have started while functions were compiled.
     let written = refuse_beside_another()
@@ -263,7 +263,7 @@ pub async fn run(arguments: &UpArguments, stack: Stack, template: &Template<'_>)
     output::next(next_commands(arguments.store));
     tokio::select! {
         _ = &mut interrupted => {}
-        () = status::keep(&system, &arguments.directory) => {}
+        () = status.keep() => {}
     }
     tracing::info!(
         "waiting for running invocations before shutdown; press Ctrl-C again to stop immediately"

@@ -9,7 +9,7 @@ mod targets;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -32,34 +32,50 @@ const TIP_MS_MAX: u64 = 5_000;
 /// The name of the status file in the data folder.
 const FILE: &str = "status.json";
 
-/// Deletes the status file of an earlier run.
-pub fn forget(directory: &Path) {
-    // If the file cannot be removed, `keep` overwrites it immediately.
-    let _ = std::fs::remove_file(directory.join(FILE));
+/// Writes the status file of one running system.
+pub struct StatusFile<'a> {
+    system: &'a System,
+    path: PathBuf,
+    /// Whether the last write failed, and the failure was logged.
+    is_failing: bool,
 }
 
-/// Writes the status file every [`PERIOD`]. Never returns.
-pub async fn keep(system: &System, directory: &Path) {
-    let path = directory.join(FILE);
-    let part = path.with_extension("json.part");
-    let mut is_told = false;
-    loop {
-        let text = format!("{}\n", describe(system));
-        // Renaming replaces the file atomically. A failed write is retried in the next period.
+impl<'a> StatusFile<'a> {
+    /// Writes the first status, so that commands can read it as soon as they find the system. A failed
+    /// write is logged, and repeated by [`Self::keep`].
+    pub async fn create(system: &'a System, directory: &Path) -> Self {
+        let mut file = Self { system, path: directory.join(FILE), is_failing: false };
+        // The status of an earlier run must not stay if the write fails.
+        let _ = tokio::fs::remove_file(&file.path).await;
+        file.write().await;
+        file
+    }
+
+    /// Writes the status every [`PERIOD`]. Never returns.
+    pub async fn keep(mut self) {
+        loop {
+            tokio::time::sleep(PERIOD).await;
+            self.write().await;
+        }
+    }
+
+    async fn write(&mut self) {
+        let text = format!("{}\n", describe(self.system));
+        let part = self.path.with_extension("json.part");
+        // Renaming replaces the file atomically.
         let written = match tokio::fs::write(&part, &text).await {
-            Ok(()) => tokio::fs::rename(&part, &path).await,
+            Ok(()) => tokio::fs::rename(&part, &self.path).await,
             failed => failed,
         };
         if let Err(error) = &written
-            && !is_told
+            && !self.is_failing
         {
             tracing::warn!(
                 "cannot write `{}`: {error}; until a write succeeds, `weir status` and `weir streams explain` show an old state",
-                path.display()
+                self.path.display()
             );
         }
-        is_told = written.is_err();
-        tokio::time::sleep(PERIOD).await;
+        self.is_failing = written.is_err();
     }
 }
 
