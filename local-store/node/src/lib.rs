@@ -35,6 +35,7 @@ pub mod ring;
 pub mod scrub;
 mod state_location;
 pub mod status;
+pub mod transfer;
 pub mod transport;
 mod types;
 pub mod worker;

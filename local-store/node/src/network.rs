@@ -19,6 +19,7 @@ use partition::mutation::{self, Mutation};
 
 use crate::replica::{Snapshot, SnapshotData, read_part};
 use crate::ring::ArcId;
+use crate::transfer::Transfers;
 use crate::transport::{CallError, Envelope, Request, Response, SnapshotPart, Transport};
 use crate::types::{NodeId, TypeConfig, Vote};
 
@@ -32,8 +33,10 @@ pub(super) struct Network {
     pub(super) id: NodeId,
     pub(super) arc: ArcId,
     pub(super) transport: Arc<dyn Transport>,
+    /// The transfers of the process, with their bandwidth.
+    pub(super) transfers: Arc<Transfers>,
     /// The number of the next snapshot transfer of this node.
-    pub(super) transfers: Arc<AtomicU64>,
+    pub(super) next_transfer: Arc<AtomicU64>,
     /// The last entry that this node has announced as committed. Followers may apply that entry and
     /// serve reads of it before this node has applied it.
     pub(super) announced_commit: Arc<AtomicU64>,
@@ -68,16 +71,18 @@ impl Connection {
         vote: Vote,
         snapshot: Snapshot,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let transfer = self.network.transfers.fetch_add(1, Ordering::Relaxed);
+        let transfer = self.network.next_transfer.fetch_add(1, Ordering::Relaxed);
         let SnapshotData::View(view) = snapshot.snapshot else {
             return Err(unexpected("a received snapshot cannot be sent to another node").into());
         };
+        let outgoing = self.network.transfers.begin(self.network.arc, self.target).await;
         let mut from = vec![0];
         for sequence in 0.. {
             // An unreadable state is reported to the consensus library as a broken connection, so
             // that this node continues to vote until it is replaced.
             let (pairs, next) =
                 read_part(&*view, &from).map_err(|error| unexpected(&error.to_string()))?;
+            outgoing.admit(pairs.iter().map(|(key, value)| key.len() + value.len()).sum()).await;
             let last = next.is_none();
             let mut pairs = pairs;
             if last && mutation::is_active(Mutation::LoseEndOfSnapshot) {

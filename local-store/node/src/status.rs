@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ring::ArcId;
 pub use crate::scrub::Progress;
+pub use crate::transfer::Transfer;
 use crate::types::{NodeId, TypeConfig};
 
 /// The role of a replica.
@@ -80,6 +81,12 @@ pub struct Status {
     pub is_damaged: bool,
     /// The progress of the verification of the replica's files.
     pub scrub: Progress,
+    /// The size of the files of the replica's state, in bytes. The newest changes are not in files yet.
+    pub state_bytes: u64,
+    /// The transfers of the state to other nodes that run now.
+    pub transfers: Vec<Transfer>,
+    /// The bytes of the arc's state that the process has sent to other nodes since it started.
+    pub sent_state_bytes: u64,
 }
 
 impl Status {
@@ -121,6 +128,9 @@ impl Status {
             log_syncs,
             is_damaged: false,
             scrub: Progress::default(),
+            state_bytes: 0,
+            transfers: Vec::new(),
+            sent_state_bytes: 0,
         }
     }
 }
@@ -148,6 +158,9 @@ impl Status {
             log_syncs: 0,
             is_damaged: false,
             scrub: Progress::default(),
+            state_bytes: 0,
+            transfers: Vec::new(),
+            sent_state_bytes: 0,
         }
     }
 }

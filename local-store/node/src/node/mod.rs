@@ -143,12 +143,13 @@ impl Node {
         let (earlier_term, _) = log.position(arc);
         let persist_due = replica.persist_due();
         let before_recent = replica.before_recent();
-        let (transfers, announced_commit) = (Arc::default(), Arc::<AtomicU64>::default());
+        let announced_commit = Arc::<AtomicU64>::default();
         let network = network::Network {
             id,
             arc,
             transport: Arc::clone(&transport),
-            transfers,
+            transfers: Arc::clone(&settings.transfers),
+            next_transfer: Arc::default(),
             announced_commit: Arc::clone(&announced_commit),
             snapshot_part: settings.snapshot_part,
         };
@@ -405,7 +406,14 @@ impl Node {
         let is_damaged = self.inner.damage.reason().is_some();
         let usage = self.inner.log.usage();
         let status = Status::new(self.inner.id, self.inner.arc, &metrics, usage);
-        Status { is_damaged, scrub: self.inner.scrub.progress(), ..status }
+        Status {
+            is_damaged,
+            scrub: self.inner.scrub.progress(),
+            state_bytes: self.inner.replica.storage().disk_bytes(),
+            transfers: self.inner.settings.transfers.of(self.inner.arc),
+            sent_state_bytes: self.inner.settings.transfers.sent_bytes(self.inner.arc),
+            ..status
+        }
     }
 
     /// Returns the progress of the scrub of the node's files.

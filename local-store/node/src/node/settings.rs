@@ -12,6 +12,7 @@ use crate::failure::OnFatal;
 use crate::node_log::NodeLog;
 use crate::ring::ArcId;
 use crate::state_location::StateLocation;
+use crate::transfer::Transfers;
 use crate::transport::Transport;
 use crate::types::NodeId;
 use crate::worker::Worker;
@@ -40,6 +41,8 @@ pub struct Settings {
     /// Time-out of a request, including elections and forwarding. After a time-out, the outcome is
     /// unknown.
     pub request: Duration,
+    /// The transfers of states to other nodes, which the replicas of the process share.
+    pub transfers: Arc<Transfers>,
     /// The number of arcs of the ring.
     pub arcs: u32,
     /// Whether this process has other replicas of the group. If it does, the first replica that
@@ -57,6 +60,7 @@ impl Default for Settings {
             quiet: Duration::from_secs(20),
             snapshot_part: Duration::from_secs(30),
             request: Duration::from_secs(10),
+            transfers: Arc::default(),
             arcs: 1,
             has_neighbours: true,
         }
@@ -74,6 +78,8 @@ impl Settings {
             heartbeat: Duration::from_secs(2),
             // Less than the time-out of a request, even after some missed heartbeats.
             election: (Duration::from_secs(3), Duration::from_secs(4)),
+            // No network limits the transfers inside a process.
+            transfers: Arc::new(Transfers::new(u64::MAX)),
             ..Self::default()
         }
     }

@@ -11,6 +11,7 @@ use crate::gate;
 use crate::peer::ClusterSecret;
 use crate::store::Member;
 use node::ring::{NODES_MAX, REPLICAS};
+use node::transfer::BYTES_PER_SECOND;
 
 /// The highest slot of a node. The slot is stored in eight bits of a node's id.
 const SLOT_MAX: u64 = 255;
@@ -37,7 +38,13 @@ pub(super) struct Flags {
     /// it authenticates messages between nodes, but does not encrypt them
     #[arg(long, value_name = "FILE", requires = "node", env = "LOCAL_STORE_CLUSTER_SECRET")]
     cluster_secret: Option<PathBuf>,
+    /// Bandwidth in MB per second for states that this process sends to nodes that join or are rebuilt
+    #[arg(long, value_name = "MB", requires = "node", default_value_t = BYTES_PER_SECOND / MB)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    transfer_rate: u64,
 }
+
+const MB: u64 = 1_000_000;
 
 fn parse_peer(text: &str) -> Result<(u64, SocketAddr), Fatal> {
     let wrong = || fatal!("expected a node's number and address, such as 2=127.0.0.1:9002");
@@ -74,7 +81,9 @@ impl Flags {
         let no_address = || fatal!("the address of this node is missing; add it with --peer");
         let own = addresses.get(&slot).copied().ok_or_else(no_address)?;
         let listener = gate::take_port("port for peers", own).await.map_err(Fatal::new)?;
-        Ok(Some(Member { slot, addresses, joins: self.join, secret, listener }))
+        let transfer_bytes_per_second = self.transfer_rate * MB;
+        let joins = self.join;
+        Ok(Some(Member { slot, addresses, joins, secret, transfer_bytes_per_second, listener }))
     }
 }
 

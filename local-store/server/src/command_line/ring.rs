@@ -25,11 +25,31 @@ pub(super) fn render(ring: &Value) -> String {
     for arc in list("arcs") {
         let moves = arc.get("moves").and_then(Value::as_bool) == Some(true);
         let note = match moves {
-            true => format!(", moves from {}", numbers(arc, "voters")),
+            true => format!(", moves from {}{}", numbers(arc, "voters"), progress(arc)),
             false if arc.get("voters").is_none_or(Value::is_null) => ", no leader".to_owned(),
             false => String::new(),
         };
         let _ = writeln!(text, "arc {}: nodes {}{note}", show(arc, "arc"), numbers(arc, "nodes"));
+    }
+    text
+}
+
+/// Returns the progress of an arc's transfers: what was sent to each node, and how long the rest takes.
+fn progress(arc: &Value) -> String {
+    let mut text = String::new();
+    for transfer in arc.get("transfers").and_then(Value::as_array).into_iter().flatten() {
+        let number = |name: &str| transfer.get(name).and_then(Value::as_u64);
+        let mb = |name: &str| number(name).unwrap_or(0) / 1_000_000;
+        let _ = write!(
+            text,
+            "; sent to {}: {} of about {} MB",
+            number("to").unwrap_or(0),
+            mb("sent_bytes"),
+            mb("estimated_bytes")
+        );
+        if let Some(left) = number("estimated_ms_left") {
+            let _ = write!(text, ", about {} s left", left.div_ceil(1_000));
+        }
     }
     text
 }
@@ -53,7 +73,10 @@ mod tests {
                 {"node": 2, "address": "127.0.0.1:9002", "arcs": 0, "leaving": true},
             ],
             "arcs": [
-                {"arc": 0, "nodes": [1, 3, 4], "voters": [1, 2, 3], "moves": true},
+                {"arc": 0, "nodes": [1, 3, 4], "voters": [1, 2, 3], "moves": true, "transfers": [
+                    {"to": 4, "sent_bytes": 12_400_000, "estimated_bytes": 40_000_000, "estimated_ms_left": 7_300},
+                    {"to": 5, "sent_bytes": 0, "estimated_bytes": 40_000_000, "estimated_ms_left": null},
+                ]},
                 {"arc": 1, "nodes": [3, 4, 1], "voters": [1, 3, 4], "moves": false},
                 {"arc": 2, "nodes": [1, 3, 4], "voters": null, "moves": false},
             ],
@@ -62,7 +85,7 @@ mod tests {
 NODE  ADDRESS         ARCS  NOTES
 1     127.0.0.1:9001  2
 2     127.0.0.1:9002  0     leaves: its arcs move to other nodes
-arc 0: nodes 1, 3, 4, moves from 1, 2, 3
+arc 0: nodes 1, 3, 4, moves from 1, 2, 3; sent to 4: 12 of about 40 MB, about 8 s left; sent to 5: 0 of about 40 MB
 arc 1: nodes 3, 4, 1
 arc 2: nodes 1, 3, 4, no leader
 ";

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::admin_answer::{Answer, refusal, success};
 use crate::store::{NodeReport, Store};
 use node::slot_of;
-use node::status::{Role, Status};
+use node::status::{Role, Status, Transfer};
 
 const PLACE: &str = "POST /_weir/ring/leave";
 const LEAVE: &str = "{\"node\":N}, with the number of a node of the ring";
@@ -57,10 +57,15 @@ pub(super) fn describe(ring: &Ring, reports: &[NodeReport]) -> Value {
         .zip(0_u32..)
         .map(|(slots, arc)| {
             let target: BTreeSet<u64> = slots.iter().map(|slot| u64::from(slot.number())).collect();
-            let voters = voters_of(arc, reports);
+            let leader = leader_of(arc, reports);
+            let voters: Option<BTreeSet<u64>> =
+                leader.map(|leader| leader.voters.iter().copied().map(slot_of).collect());
             let moves = voters.as_ref().is_some_and(|voters| *voters != target);
             let target: Vec<u8> = slots.iter().map(|slot| slot.number()).collect();
-            json!({ "arc": arc, "nodes": target, "voters": voters, "moves": moves })
+            let transfers: Vec<Value> = leader
+                .map(|leader| progress_of(&leader.transfers, leader.state_bytes))
+                .unwrap_or_default();
+            json!({ "arc": arc, "nodes": target, "voters": voters, "moves": moves, "transfers": transfers })
         })
         .collect();
     let nodes: Vec<Value> = ring
@@ -80,10 +85,52 @@ pub(super) fn describe(ring: &Ring, reports: &[NodeReport]) -> Value {
     json!({ "version": ring.version, "nodes": nodes, "arcs": arcs })
 }
 
-/// Returns the slots of an arc's voters according to its leader; `None` if no reachable node leads it.
-fn voters_of(arc: u32, reports: &[NodeReport]) -> Option<BTreeSet<u64>> {
+/// Returns the status of an arc's leader; `None` if no reachable node leads it.
+fn leader_of(arc: u32, reports: &[NodeReport]) -> Option<&Status> {
     let statuses = reports.iter().flat_map(|report| &report.replicas);
     let leads = |status: &&Status| status.arc.0 == arc && status.role == Role::Leader;
-    let leader = statuses.filter(leads).max_by_key(|status| status.term)?;
-    Some(leader.voters.iter().copied().map(slot_of).collect())
+    statuses.filter(leads).max_by_key(|status| status.term)
+}
+
+/// Returns the progress of the transfers of a state, with an estimate of the time that is left, at the rate so far.
+fn progress_of(transfers: &[Transfer], state_bytes: u64) -> Vec<Value> {
+    let progress = |transfer: &Transfer| {
+        let sent = transfer.sent_bytes;
+        // Files are compressed or contain replaced values, so the size is an estimate.
+        let all = state_bytes.max(sent);
+        let left = u128::from(all - sent) * u128::from(transfer.elapsed_ms);
+        let left_ms = left.checked_div(u128::from(sent)).and_then(|ms| u64::try_from(ms).ok());
+        json!({
+            "to": slot_of(transfer.to),
+            "sent_bytes": sent,
+            "estimated_bytes": all,
+            "elapsed_ms": transfer.elapsed_ms,
+            "estimated_ms_left": left_ms,
+        })
+    };
+    transfers.iter().map(progress).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use node::node_id;
+
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_transfer_is_estimated_at_its_rate() {
+        for (state_bytes, sent_bytes, elapsed_ms, all, left_ms) in [
+            (40_000_000, 10_000_000, 1_000, 40_000_000, Some(3_000)),
+            (40_000_000, 0, 5, 40_000_000, None),
+            // The state was larger than its files.
+            (0, 10_000_000, 1_000, 10_000_000, Some(0)),
+        ] {
+            let transfers = vec![Transfer { to: node_id(4, 0), sent_bytes, elapsed_ms }];
+            let expected = json!([{
+                "to": 4, "sent_bytes": sent_bytes, "estimated_bytes": all, "elapsed_ms": elapsed_ms,
+                "estimated_ms_left": left_ms,
+            }]);
+            assert_eq!(Value::from(progress_of(&transfers, state_bytes)), expected);
+        }
+    }
 }

@@ -31,7 +31,13 @@ pub(super) async fn describe(store: &Store) -> String {
             })
         })
         .collect();
-    json!({ "nodes": nodes, "replicas": replicas, "ring": ring }).to_string()
+    json!({
+        "nodes": nodes,
+        "replicas": replicas,
+        "ring": ring,
+        "sent_to_peers_bytes": store.sent_to_peers_bytes(),
+    })
+    .to_string()
 }
 
 fn replica(status: &Status, committed: Option<u64>) -> Value {
@@ -58,6 +64,8 @@ fn replica(status: &Status, committed: Option<u64>) -> Value {
         "log_bytes": status.log_bytes,
         "log_syncs": status.log_syncs,
         "damaged": status.is_damaged,
+        "state_bytes": status.state_bytes,
+        "sent_state_bytes": status.sent_state_bytes,
         "scrub": {
             "passes": status.scrub.passes,
             "completed_ms": status.scrub.completed_ms,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -126,10 +127,10 @@ async fn attend(
 
 /// Answers the messages of one connection until the connection ends.
 async fn converse(opened: OpenConnection, handler: &Arc<dyn Handler>) -> io::Result<()> {
-    let OpenConnection { slot, identity, reader, writer, seal } = opened;
+    let OpenConnection { slot, identity, reader, writer, seal, sent_bytes } = opened;
     let (answers, waiting) = mpsc::channel(QUESTIONS_MAX);
     tokio::select! {
-        ended = write(writer, seal, waiting) => ended,
+        ended = write(writer, seal, waiting, &sent_bytes) => ended,
         ended = read(reader, slot, identity, handler, answers) => ended,
     }
 }
@@ -189,6 +190,7 @@ async fn write(
     mut writer: OwnedWriteHalf,
     mut seal: Seal,
     mut waiting: mpsc::Receiver<(u64, Vec<u8>)>,
+    sent_bytes: &AtomicU64,
 ) -> io::Result<()> {
     let mut buffer = BytesMut::new();
     while let Some(first) = waiting.recv().await {
@@ -198,6 +200,7 @@ async fn write(
             next = if buffer.len() < WRITE_BYTES { waiting.try_recv().ok() } else { None };
         }
         writer.write_all(&buffer).await?;
+        sent_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         buffer.clear();
         if buffer.capacity() > 4 * WRITE_BYTES {
             buffer = BytesMut::new();

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -210,9 +211,9 @@ impl PeerLine {
         mut identity: watch::Receiver<Option<super::PeerIdentity>>,
     ) -> String {
         let pending = Pending::default();
-        let OpenConnection { reader, writer, seal, .. } = opened;
+        let OpenConnection { reader, writer, seal, sent_bytes, .. } = opened;
         let ended = tokio::select! {
-            ended = write(writer, seal, jobs, &pending) => ended,
+            ended = write(writer, seal, jobs, &pending, &sent_bytes) => ended,
             ended = self.read(reader, &pending) => ended,
             _ = identity.changed() => Ok(()),
         };
@@ -275,6 +276,7 @@ async fn write(
     mut seal: Seal,
     jobs: &mut mpsc::Receiver<Job>,
     pending: &Pending,
+    sent_bytes: &AtomicU64,
 ) -> io::Result<()> {
     let mut buffer = BytesMut::new();
     let mut id = 0;
@@ -291,6 +293,7 @@ async fn write(
             next = if buffer.len() < WRITE_BYTES { jobs.try_recv().ok() } else { None };
         }
         writer.write_all(&buffer).await?;
+        sent_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         buffer.clear();
         if buffer.capacity() > 4 * WRITE_BYTES {
             buffer = BytesMut::new();

@@ -8,6 +8,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -25,7 +27,7 @@ use node::slot_of;
 const MAGIC: [u8; 8] = *b"WEIRPEER";
 /// The version of the protocol, which increases with every change of a message. Nodes of different
 /// versions refuse each other.
-const VERSION: u32 = 14;
+const VERSION: u32 = 15;
 /// The length of the magic bytes and the version.
 const PREAMBLE_BYTES: usize = 12;
 /// The time-out for connecting, including the handshake. A busy computer responds within this time;
@@ -69,6 +71,8 @@ pub(super) struct OpenConnection {
     pub(super) writer: OwnedWriteHalf,
     /// The integrity check of written frames.
     pub(super) seal: Seal,
+    /// The counter of the bytes that this process sends to its peers.
+    pub(super) sent_bytes: Arc<AtomicU64>,
 }
 
 /// The reason why a handshake failed.
@@ -150,7 +154,8 @@ async fn greet(
     seal.write(0, &[], &mut confirmation)?;
     writer.write_all(&confirmation).await?;
     reader.trust();
-    Ok(OpenConnection { slot, identity, reader, writer, seal })
+    let sent_bytes = Arc::clone(&local.sent_bytes);
+    Ok(OpenConnection { slot, identity, reader, writer, seal, sent_bytes })
 }
 
 /// Answers the handshake of an accepted connection.
@@ -188,7 +193,8 @@ async fn answer(local: &Local, stream: TcpStream) -> Result<OpenConnection, Fail
     }
     reader.read().await?;
     reader.trust();
-    Ok(OpenConnection { slot: hello.slot, identity: hello.identity, reader, writer, seal })
+    let (Hello { slot, identity, .. }, sent_bytes) = (hello, Arc::clone(&local.sent_bytes));
+    Ok(OpenConnection { slot, identity, reader, writer, seal, sent_bytes })
 }
 
 /// Returns the reason why the connecting node must be refused; `None` if it is accepted.

@@ -16,6 +16,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use locks::RwLock;
@@ -165,6 +166,8 @@ pub(crate) struct Local {
     pub(crate) settings: String,
     /// The secret of the cluster, if it has one.
     pub(crate) secret: Option<ClusterSecret>,
+    /// The bytes that this process has sent to its peers, after the handshakes.
+    pub(crate) sent_bytes: Arc<AtomicU64>,
     /// The identity of the process in a cluster; `None` if it has none yet. When it changes,
     /// connections are re-established.
     pub(crate) identity: watch::Sender<Option<PeerIdentity>>,
@@ -223,6 +226,11 @@ impl Peers {
             self.follow(addresses);
         }
         changed
+    }
+
+    /// Returns the bytes that this process has sent to its peers.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.local.sent_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the slot of this process.

@@ -18,6 +18,7 @@ fn local(slot: u64, cluster: Option<&str>) -> Local {
         ring: watch::Sender::new(None),
         settings: "Region x and account y".to_owned(),
         secret: None,
+        sent_bytes: Arc::default(),
         identity: watch::Sender::new(identity),
     }
 }

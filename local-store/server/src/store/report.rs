@@ -27,6 +27,13 @@ impl Store {
         self.current_nodes().iter().flatten().map(Node::status).collect()
     }
 
+    /// Returns the bytes that this process has sent to the other nodes since it started; `None` if all nodes are in
+    /// this process.
+    #[must_use]
+    pub fn sent_to_peers_bytes(&self) -> Option<u64> {
+        Some(self.shared.membership.as_ref()?.sent_bytes())
+    }
+
     /// Returns the state of every node of the store, in the order of the slots. Includes nodes in other
     /// processes.
     pub async fn nodes(&self) -> Vec<NodeReport> {

@@ -40,6 +40,11 @@ impl Membership {
         self.arcs
     }
 
+    /// Returns the bytes that this process has sent to its peers.
+    pub(in crate::store) fn sent_bytes(&self) -> u64 {
+        self.peers.sent_bytes()
+    }
+
     /// Returns a client of each arc, in the order of the arcs.
     pub(in crate::store) fn remote_groups(&self, clock: &Arc<Clock>) -> Vec<Arc<RemoteGroup>> {
         let client = |arc| {

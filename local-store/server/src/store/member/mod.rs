@@ -48,6 +48,7 @@ use crate::token_key::TokenKey;
 use node::clock::Clock;
 use node::ring::{REPLICAS, holders};
 use node::status::{Role, Status};
+use node::transfer::Transfers;
 use node::{
     Node, NodeId, NodeParts, OnFatal, Replicas, Settings, incarnation_of, node_id, random_seed,
     slot_of,
@@ -80,6 +81,8 @@ pub struct Member {
     pub joins: bool,
     /// The secret of the cluster, if it has one.
     pub secret: Option<ClusterSecret>,
+    /// The bandwidth for states that this process sends to other nodes, in bytes per second.
+    pub transfer_bytes_per_second: u64,
     /// The port for peers.
     pub listener: TcpListener,
 }
@@ -114,6 +117,7 @@ pub(super) async fn start(
         ring: watch::Sender::new(None),
         settings,
         secret: member.secret,
+        sent_bytes: Arc::default(),
         identity: watch::Sender::new(identity.filter(|_| has_data)),
     });
     // The flags may name only some of the nodes, and win if they name another address.
@@ -130,8 +134,16 @@ pub(super) async fn start(
     let mut tasks = JoinSet::new();
     let address = member.addresses.get(&member.slot).copied();
     tasks.spawn(peer::serve(member.listener, Arc::clone(&local), peer_service.clone()));
-    let begin =
-        StartingMember { data: data.to_owned(), local, peers, peer_service, arcs, clock, host };
+    let begin = StartingMember {
+        data: data.to_owned(),
+        transfers: Arc::new(Transfers::new(member.transfer_bytes_per_second)),
+        local,
+        peers,
+        peer_service,
+        arcs,
+        clock,
+        host,
+    };
     let replicas = match (files, address.filter(|_| begin.local.joins)) {
         (Some(files), _) if has_data => begin.start_member(files).await?,
         (files, Some(address)) => begin.join_ring(files, address).await?,
@@ -196,6 +208,7 @@ async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFi
 /// The state of a process whose node has not started yet.
 struct StartingMember<'a> {
     data: PathBuf,
+    transfers: Arc<Transfers>,
     local: Arc<Local>,
     peers: Arc<Peers>,
     peer_service: Arc<PeerService>,
@@ -211,7 +224,8 @@ impl StartingMember<'_> {
     async fn start_node(&self, files: NodeFiles) -> Result<Arc<Replicas>, Fatal> {
         let identity = identity_of(&files.identity);
         let NodeFiles { identity: Identity { node, arcs, ref founders, .. }, .. } = files;
-        let settings = Settings { has_neighbours: false, arcs, ..Settings::default() };
+        let transfers = Arc::clone(&self.transfers);
+        let settings = Settings { has_neighbours: false, arcs, transfers, ..Settings::default() };
         let first = files.identity.first_arcs();
         let parts = NodeParts {
             id: node,

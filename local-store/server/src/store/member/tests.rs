@@ -10,6 +10,7 @@ use super::*;
 use model::EpochMillis;
 use node::LocalTransport;
 use node::ring::ArcId;
+use node::transfer::BYTES_PER_SECOND;
 
 struct Processes {
     folder: tempfile::TempDir,
@@ -65,6 +66,7 @@ impl Processes {
             addresses,
             joins,
             secret: None,
+            transfer_bytes_per_second: BYTES_PER_SECOND,
             listener: TcpListener::from_std(listener).unwrap(),
         };
         let config = Config {
