@@ -8,11 +8,13 @@ It prints one line for each figure. It starts and ends its own processes, in a t
 import argparse
 import http.client
 import json
+import os
 import pathlib
 import socket
 import statistics
 import subprocess
 import tempfile
+import threading
 import time
 
 ARCS = 24
@@ -26,6 +28,10 @@ TABLE = {
     "BillingMode": "PAY_PER_REQUEST",
 }
 ITEM_BYTES = 40_000
+# Connections of the load with a fixed rate; more than the writes that are in flight.
+CLIENTS = 12
+# A node hands an arc to its preferred leader after ten seconds.
+HAND_OVER_SECONDS = 15
 
 
 def free_ports(count):
@@ -68,6 +74,11 @@ class Node:
 
     def status(self):
         return self.ask("GET", "/_weir/status")
+
+    def cpu_us(self):
+        """Returns the CPU time of the process in microseconds."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) * 1_000_000 / os.sysconf("SC_CLK_TCK")
 
     def written_bytes(self):
         """Returns the bytes that the process has sent to the disk: its log and its states."""
@@ -119,15 +130,16 @@ class Cluster:
         self.nodes[1].ask("POST", "/_weir/ring/leave", {"node": number})
         leaving = self.nodes.pop(number)
         ring = self.rest()
-        sent = own_sum(leaving.status(), number, "sent_state_bytes")
+        sent = leaving.status()["sent_state_bytes"]
         leaving.end()
         return ring, sent
 
     def work(self):
-        """Returns for each node: bytes written to the disk, syncs of the log, bytes sent to other nodes."""
+        """Returns for each node: CPU time in us, bytes to the disk, syncs of the log, bytes sent to other nodes."""
         statuses = {number: node.status() for number, node in self.nodes.items()}
         return [
             (
+                self.nodes[number].cpu_us(),
                 self.nodes[number].written_bytes(),
                 max(replica["log_syncs"] for replica in status["replicas"] if replica["node"] == number),
                 status["sent_to_peers_bytes"],
@@ -136,12 +148,11 @@ class Cluster:
         ]
 
     def sent_state_bytes(self):
-        return sum(own_sum(node.status(), number, "sent_state_bytes") for number, node in self.nodes.items())
+        return sum(node.status()["sent_state_bytes"] for node in self.nodes.values())
 
     def generator(self, operation, seconds):
-        pids = ",".join(str(node.process.pid) for node in self.nodes.values())
         command = [self.binaries / "load-generator", "--endpoint", f"http://127.0.0.1:{self.ports[1]}"]
-        command += ["--operations", operation, "--connections", "64", "--duration", str(seconds), "--server-pid", pids]
+        command += ["--operations", operation, "--connections", "64", "--duration", str(seconds)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def __enter__(self):
@@ -152,11 +163,6 @@ class Cluster:
             node.end()
 
 
-def own_sum(status, number, name):
-    """Returns the sum over the replicas of one node."""
-    return sum(replica[name] for replica in status["replicas"] if replica["node"] == number)
-
-
 def result(generator):
     """Waits for the load generator; returns its only row, and ends with its message if it failed."""
     output, notes = generator.communicate()
@@ -164,24 +170,54 @@ def result(generator):
         raise SystemExit(notes)
     row = output.splitlines()[1].split("\t")
     return {"requests": int(row[3]), "per_second": float(row[4]), "p99_ms": float(row[6]) / 1_000,
-            "errors": int(row[8]), "cpu_us": float(row[9]), "notes": notes}
+            "errors": int(row[8]), "notes": notes}
 
 
-def cost(binaries, size, seconds):
-    """Prints the work of a node for each acknowledged write."""
+def write_at(ports, thread, until, period, done):
+    """Writes items of 300 bytes at the nodes in turn, one in each period, and appends the number of acknowledged writes."""
+    connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for port in ports]
+    headers = {"x-amz-target": "DynamoDB_20120810.PutItem", "content-type": "application/x-amz-json-1.0"}
+    due, count = time.monotonic() + period * thread / CLIENTS, 0
+    while due < until:
+        time.sleep(max(0, due - time.monotonic()))
+        item = {"k": {"S": f"{thread}-{count % 1000}"}, "v": {"S": "x" * 290}}
+        connection = connections[(count + thread) % len(connections)]
+        connection.request("POST", "/", json.dumps({"TableName": "ballast", "Item": item}), headers)
+        answer = connection.getresponse()
+        answer.read()
+        if answer.status != 200:
+            raise SystemExit(f"PutItem: {answer.status}")
+        count += 1
+        due += period
+    done.append(count)
+
+
+def cost(binaries, size, seconds, rate):
+    """Prints the work of a node for each acknowledged write, at a fixed rate of writes over all nodes."""
     with tempfile.TemporaryDirectory() as folder, Cluster(binaries, folder, size) as cluster:
-        before = cluster.work()
-        row = result(cluster.generator("put", seconds))
+        cluster.nodes[1].ask("POST", "/", TABLE, "CreateTable")
+        # Until each node leads its share of the arcs.
+        time.sleep(HAND_OVER_SECONDS)
+        before, done = cluster.work(), []
+        ports, until = list(cluster.ports.values()), time.monotonic() + seconds
+        clients = [
+            threading.Thread(target=write_at, args=(ports, thread, until, CLIENTS / rate, done))
+            for thread in range(CLIENTS)
+        ]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
         after = cluster.work()
-        # The generator also writes during its warm-up of a second, and fills its tables.
-        writes = row["per_second"] * (seconds + 1)
-        written, syncs, sent = (
-            statistics.mean(end[kind] - begin[kind] for begin, end in zip(before, after)) / writes for kind in range(3)
-        )
-        cpu = row["cpu_us"] / size
-        show(f"{size} nodes", f"{row['per_second']:.0f} writes/s; each node for each write: {cpu:.1f} us of CPU, "
+        if len(done) < CLIENTS:
+            raise SystemExit("a client failed")
+        writes = sum(done)
+        work = [statistics.mean(end[kind] - begin[kind] for begin, end in zip(before, after)) / writes
+                for kind in range(4)]
+        cpu, written, syncs, sent = work
+        show(f"{size} nodes", f"{writes / seconds:.0f} writes/s; each node for each write: {cpu:.1f} us of CPU, "
              f"{written:.0f} bytes to the disk, {syncs:.3f} syncs, {sent:.0f} bytes to other nodes")
-        return cpu, written, syncs, sent
+        return work
 
 
 def replicas_of(ring):
@@ -239,12 +275,13 @@ def main():
     parser.add_argument("--binaries", type=pathlib.Path, default=pathlib.Path("target/release"))
     parser.add_argument("--nodes", default="3,5,9", help="sizes of the stores (default: 3,5,9; empty for none)")
     parser.add_argument("--seconds", type=int, default=10, help="duration of each measured load (default: 10)")
+    parser.add_argument("--rate", type=float, default=600, help="writes per second of that load (default: 600)")
     parser.add_argument("--moves", type=int, default=40, help="seconds of load during joins and leaves (default: 40)")
     parser.add_argument("--state-mb", type=int, default=100, help="data that moves, in MB (default: 100)")
     arguments = parser.parse_args()
     binaries = arguments.binaries.resolve(strict=True)
     sizes = [int(size) for size in arguments.nodes.split(",") if size]
-    costs = {size: cost(binaries, size, arguments.seconds) for size in sizes}
+    costs = {size: cost(binaries, size, arguments.seconds, arguments.rate) for size in sizes}
     for size in sizes[1:]:
         expected = sizes[0] / size
         ratios = [own / first / expected for own, first in zip(costs[size], costs[sizes[0]])]

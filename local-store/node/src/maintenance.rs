@@ -171,9 +171,9 @@ impl Maintenance {
             let far = replication.iter().filter(|(peer, _)| is_peer(peer));
             far.map(|(peer, at)| (*peer, at.as_ref().map(|at| at.index))).collect()
         };
-        let sound = peers
-            .into_iter()
-            .map(|(peer, at)| async move { (self.is_sound(peer).await, at, peer) });
+        let sound = peers.into_iter().map(|(peer, at)| async move {
+            (is_sound(&*self.transport, self.arc, (self.id, peer)).await, at, peer)
+        });
         let sound = futures::future::join_all(sound).await;
         let best = sound.into_iter().filter(|(is_sound, ..)| *is_sound).max();
         if let Some((_, _, to)) = best
@@ -182,14 +182,17 @@ impl Maintenance {
             tracing::debug!(%error, "a damaged node stopped before it transferred leadership");
         }
     }
+}
 
-    /// Returns whether a peer responds and reports that its disk is undamaged.
-    async fn is_sound(&self, peer: NodeId) -> bool {
-        let request = Request::Status;
-        let message = Envelope { from: self.id, to: peer, arc: self.arc, request };
-        let answer = self.transport.call(message, HAND_OVER_RETRY).await;
-        matches!(answer, Ok(Response::Status(status)) if !status.is_damaged)
-    }
+/// Returns whether a peer of a node responds and reports that its disk is undamaged.
+pub(super) async fn is_sound(
+    transport: &dyn Transport,
+    arc: ArcId,
+    (node, peer): (NodeId, NodeId),
+) -> bool {
+    let message = Envelope { from: node, to: peer, arc, request: Request::Status };
+    let answer = transport.call(message, HAND_OVER_RETRY).await;
+    matches!(answer, Ok(Response::Status(status)) if !status.is_damaged)
 }
 
 /// The time since the last new entry of a replica.

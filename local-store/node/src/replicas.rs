@@ -19,6 +19,7 @@ use crate::node_log::NodeLog;
 use crate::ring::ArcId;
 use crate::state_location::StateLocation;
 use crate::status::Status;
+use crate::transfer::Transfers;
 use crate::transport::{Envelope, Request, Response, Transport};
 use crate::types::NodeId;
 use crate::worker::Worker;
@@ -109,6 +110,12 @@ impl Replicas {
     #[must_use]
     pub fn id(&self) -> NodeId {
         self.parts.id
+    }
+
+    /// Returns the transfers of states to other nodes.
+    #[must_use]
+    pub fn transfers(&self) -> &Transfers {
+        &self.parts.settings.transfers
     }
 
     /// Returns whether the node's log contains an entry or a vote.

@@ -85,8 +85,6 @@ pub struct Status {
     pub state_bytes: u64,
     /// The transfers of the state to other nodes that run now.
     pub transfers: Vec<Transfer>,
-    /// The bytes of the arc's state that the process has sent to other nodes since it started.
-    pub sent_state_bytes: u64,
 }
 
 impl Status {
@@ -130,7 +128,6 @@ impl Status {
             scrub: Progress::default(),
             state_bytes: 0,
             transfers: Vec::new(),
-            sent_state_bytes: 0,
         }
     }
 }
@@ -160,7 +157,6 @@ impl Status {
             scrub: Progress::default(),
             state_bytes: 0,
             transfers: Vec::new(),
-            sent_state_bytes: 0,
         }
     }
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::Node;
 use crate::error::{MembershipError, SubmitError};
+use crate::maintenance;
 use crate::types::{NodeId, incarnation_of, node_id, slot_of};
 
 /// The maximum time to wait for the next acknowledgement of a learner. A learner that receives a snapshot
@@ -121,9 +122,13 @@ impl Node {
         metrics.membership_config.log_id().as_ref().map(|at| at.index)
     }
 
-    /// Transfers leadership to another voter, if this node leads. The transfer may fail; repeat the call if this
-    /// node still leads.
+    /// Transfers leadership to another voter, if this node leads, and the voter responds and reports an undamaged
+    /// disk. The transfer may fail; repeat the call if this node still leads.
     pub async fn transfer_leadership(&self, to: NodeId) {
+        let transport = &*self.inner.transport;
+        if !maintenance::is_sound(transport, self.arc(), (self.id(), to)).await {
+            return;
+        }
         if let Err(error) = self.inner.raft.trigger().transfer_leader(to).await {
             tracing::debug!(%error, "a node stopped before it transferred leadership");
         }

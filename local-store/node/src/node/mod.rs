@@ -411,7 +411,6 @@ impl Node {
             scrub: self.inner.scrub.progress(),
             state_bytes: self.inner.replica.storage().disk_bytes(),
             transfers: self.inner.settings.transfers.of(self.inner.arc),
-            sent_state_bytes: self.inner.settings.transfers.sent_bytes(self.inner.arc),
             ..status
         }
     }

@@ -36,6 +36,7 @@ pub(super) async fn describe(store: &Store) -> String {
         "replicas": replicas,
         "ring": ring,
         "sent_to_peers_bytes": store.sent_to_peers_bytes(),
+        "sent_state_bytes": store.sent_state_bytes(),
     })
     .to_string()
 }
@@ -65,7 +66,6 @@ fn replica(status: &Status, committed: Option<u64>) -> Value {
         "log_syncs": status.log_syncs,
         "damaged": status.is_damaged,
         "state_bytes": status.state_bytes,
-        "sent_state_bytes": status.sent_state_bytes,
         "scrub": {
             "passes": status.scrub.passes,
             "completed_ms": status.scrub.completed_ms,

@@ -217,6 +217,38 @@ async fn a_port_that_speaks_http_is_reported() {
     );
 }
 
+/// Goal: nodes of two versions refuse each other in both directions, before they exchange a message
+/// ([decision 15](../../../../docs/decisions/0015-upgrades-stop-all-nodes.md)).
+#[tokio::test]
+async fn another_version_is_refused_with_the_reason() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let later = |mut greeting: Vec<u8>| {
+        greeting[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+        greeting
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let of_other = later(record_greeting(local(2, None)).await);
+    let sent = of_other.clone();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(&sent).await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    });
+    let failure = handshake::connect(&local(1, None), 2, address).await.err().unwrap();
+    assert!(
+        matches!(&failure, handshake::Failure::Refused(text) if text.contains("the same version")),
+        "{failure:?}"
+    );
+    let pair = connect(local(1, None), local(2, None)).await;
+    let mut stream = tokio::net::TcpStream::connect(pair.address).await.unwrap();
+    stream.write_all(&of_other).await.unwrap();
+    let mut answered = Vec::new();
+    let _ = stream.read_to_end(&mut answered).await;
+    // Magic bytes and version of this node, and no Welcome.
+    assert_eq!(answered.len(), 12, "{answered:?}");
+}
+
 /// Goal: clients that send nothing, and broken connections that are still open, do not prevent a peer from
 /// connecting.
 #[tokio::test]

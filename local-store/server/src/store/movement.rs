@@ -1,16 +1,17 @@
 //! Movement of replicas: brings the members of each group to the nodes that the ring names.
 //!
 //! The leader of an arc adds new nodes as learners, waits until they have the state, and replaces the
-//! voters in one step of two majorities. Then the nodes that are no longer members remove their replicas. Each
-//! step can be repeated, so the next leader resumes after a crash. This module does not decide which node
-//! has which arc: see `partition::ring`.
+//! voters in one step of two majorities. Then the preferred leader takes over, and the nodes that are no
+//! longer members remove their replicas. Each step can be repeated, so the next leader resumes after a
+//! crash. This module does not decide which node has which arc: see `partition::ring`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::try_join_all;
 use partition::{Command, Ring, RingChange, Slot};
+use tokio::time::Instant;
 
 use super::group::Group;
 use super::{Store, WeakStore};
@@ -25,12 +26,17 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 const CHANGE: Duration = Duration::from_secs(60);
 /// The maximum number of entries that the next leader may be behind. It is some requests more than are in flight.
 const LAG_MAX: u64 = 1_000;
+/// The time for which a node leads an arc before it hands the arc to the preferred leader. A preferred leader
+/// that keeps failing causes at most one more election in this time.
+const LEAD_MIN: Duration = Duration::from_secs(10);
 /// The time-out of the question which nodes are members of a group.
 const QUESTION: Duration = Duration::from_secs(5);
 
 /// Moves replicas while the store exists: one group at a time of those that this node leads, so that a node
 /// sends one state at a time.
 pub(super) async fn run(store: WeakStore, replicas: Weak<Replicas>) {
+    // For each arc that this node leads, since when. At most one entry for each arc.
+    let mut led_since: BTreeMap<ArcId, Instant> = BTreeMap::new();
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
         let (Some(upgraded), Some(own)) = (store.upgrade(), replicas.upgrade()) else { return };
@@ -39,7 +45,10 @@ pub(super) async fn run(store: WeakStore, replicas: Weak<Replicas>) {
         for node in own.running().iter() {
             let target = members(&ring, node.arc());
             if node.leads() {
-                let changed = tokio::time::timeout(CHANGE, lead_change(&upgraded, node)).await;
+                let since = *led_since.entry(node.arc()).or_insert_with(Instant::now);
+                let may_hand_over = since.elapsed() >= LEAD_MIN;
+                let change = lead_change(&upgraded, node, may_hand_over);
+                let changed = tokio::time::timeout(CHANGE, change).await;
                 if changed.is_err() {
                     tracing::warn!("{} did not move within {CHANGE:?}", node.arc());
                 }
@@ -48,8 +57,11 @@ pub(super) async fn run(store: WeakStore, replicas: Weak<Replicas>) {
                 {
                     forget_left(&upgraded, &ring).await;
                 }
-            } else if !target.contains(&node.id()) {
-                remove(&own, node.arc(), upgraded.remote_group(node.arc())).await;
+            } else {
+                led_since.remove(&node.arc());
+                if !target.contains(&node.id()) {
+                    remove(&own, node.arc(), upgraded.remote_group(node.arc())).await;
+                }
             }
         }
     }
@@ -69,6 +81,8 @@ enum Step {
     Nothing,
     /// Another node must lead, because this node leaves the group.
     Transfer(NodeId),
+    /// The members are right, and this node should lead, so that all nodes lead equally many groups.
+    HandOver(NodeId),
     /// These nodes become the voters.
     Change(BTreeSet<NodeId>),
 }
@@ -82,8 +96,9 @@ fn next_step(
     target: &[NodeId],
 ) -> Step {
     let wanted: BTreeSet<NodeId> = target.iter().copied().collect();
-    if wanted.is_empty() || (*voters == wanted && learners.is_empty()) {
-        return Step::Nothing;
+    let Some(preferred) = target.first() else { return Step::Nothing };
+    if *voters == wanted && learners.is_empty() {
+        return if *preferred == own { Step::Nothing } else { Step::HandOver(*preferred) };
     }
     if wanted.contains(&own) {
         return Step::Change(wanted);
@@ -102,23 +117,27 @@ fn step_of(store: &Store, node: &Node) -> (Step, BTreeSet<NodeId>) {
     let voters: BTreeSet<NodeId> = status.voters.iter().copied().collect();
     let learners = status.learners.iter().copied().collect();
     let target = members(&ring, node.arc());
+    // A voter that does not follow would not win the election.
+    let follows = |node: &NodeId| {
+        let at = status.acknowledged.get(node).map_or(0, |at| at.saturating_add(LAG_MAX));
+        voters.contains(node) && Some(at) >= status.last_log
+    };
     let step = match next_step(node.id(), &voters, &learners, &target) {
-        // A voter that does not follow would not win the election.
         Step::Transfer(_) => {
-            let follows = |node: &&NodeId| {
-                let at = status.acknowledged.get(*node).map_or(0, |at| at.saturating_add(LAG_MAX));
-                voters.contains(*node) && Some(at) >= status.last_log
-            };
-            target.iter().find(follows).map_or(Step::Nothing, |node| Step::Transfer(*node))
+            let follower = target.iter().find(|node| follows(node));
+            follower.map_or(Step::Nothing, |node| Step::Transfer(*node))
         }
+        Step::HandOver(to) if !follows(&to) => Step::Nothing,
         step => step,
     };
     (step, voters)
 }
 
-async fn lead_change(store: &Store, node: &Node) {
-    if step_of(store, node).0 == Step::Nothing {
-        return;
+async fn lead_change(store: &Store, node: &Node, may_hand_over: bool) {
+    match step_of(store, node).0 {
+        Step::Nothing => return,
+        Step::HandOver(_) if !may_hand_over => return,
+        Step::HandOver(_) | Step::Transfer(_) | Step::Change(_) => {}
     }
     // The ring may have changed since this node has read it. An outdated ring would move replicas back.
     if store.group(ArcId::FIRST).read_index().await.is_err() {
@@ -130,7 +149,8 @@ async fn lead_change(store: &Store, node: &Node) {
     let (step, voters) = step_of(store, node);
     match step {
         Step::Nothing => {}
-        Step::Transfer(to) => node.transfer_leadership(to).await,
+        Step::HandOver(_) if !may_hand_over => {}
+        Step::Transfer(to) | Step::HandOver(to) => node.transfer_leadership(to).await,
         Step::Change(members) => {
             let new: Vec<u64> = members.difference(&voters).map(|id| slot_of(*id)).collect();
             tracing::info!(nodes = ?new, "copying {} to its new nodes", node.arc());
@@ -197,6 +217,7 @@ mod tests {
         for (own, voters, learners, target, expected) in [
             (1, [1, 2, 3], vec![], vec![1, 2, 3], Step::Nothing),
             (1, [1, 2, 3], vec![], vec![], Step::Nothing),
+            (3, [1, 2, 3], vec![], vec![2, 1, 3], Step::HandOver(2)),
             (1, [1, 2, 3], vec![4], vec![1, 2, 3], Step::Change(set(&[1, 2, 3]))),
             (1, [1, 2, 3], vec![], vec![1, 2, 4], Step::Change(set(&[1, 2, 4]))),
             (3, [1, 2, 3], vec![], vec![4, 2, 1], Step::Transfer(2)),

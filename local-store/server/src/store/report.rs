@@ -34,6 +34,13 @@ impl Store {
         Some(self.shared.membership.as_ref()?.sent_bytes())
     }
 
+    /// Returns the bytes of states that this process has sent to nodes that joined or were rebuilt since it started;
+    /// `None` if all nodes are in this process.
+    #[must_use]
+    pub fn sent_state_bytes(&self) -> Option<u64> {
+        Some(self.shared.own_replicas.as_ref()?.transfers().sent_bytes())
+    }
+
     /// Returns the state of every node of the store, in the order of the slots. Includes nodes in other
     /// processes.
     pub async fn nodes(&self) -> Vec<NodeReport> {
