@@ -1,13 +1,16 @@
 //! Runs of many seeds, each on one thread, and the summary of the results.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::run::{Outcome, run};
+use crate::export;
+use crate::run::{Outcome, run_with_records};
 use crate::world::coverage::{Counts, missing};
 use crate::world::plan::Plan;
 
@@ -63,15 +66,22 @@ pub struct Summary {
 /// The maximum number of failed runs whose outcomes are in the summary.
 const FAILURES_KEPT: usize = 20;
 
-/// Runs a batch, and calls `progress` after each run with the numbers of completed and failed runs.
-#[must_use]
-pub fn run_all(batch: &Batch, progress: &mut dyn FnMut(u64, u64)) -> Summary {
+/// Runs a batch, and calls `progress` after each run with the numbers of completed and failed runs. Writes the
+/// histories of each run into its own folder below `exports`, if that is given.
+///
+/// # Errors
+/// A history cannot be written. The other runs are then abandoned.
+pub fn run_all(
+    batch: &Batch,
+    exports: Option<&Path>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> io::Result<Summary> {
     let begun = Instant::now();
     let next = AtomicU64::new(batch.first);
     let end = batch.first.saturating_add(batch.seeds);
     let (sender, outcomes) = mpsc::channel();
     let mut summary = Summary::default();
-    std::thread::scope(|scope| {
+    std::thread::scope(|scope| -> io::Result<()> {
         for _ in 0..batch.jobs.max(1) {
             let (sender, next) = (sender.clone(), &next);
             scope.spawn(move || {
@@ -83,7 +93,7 @@ pub fn run_all(batch: &Batch, progress: &mut dyn FnMut(u64, u64)) -> Summary {
                     let plan = Plan::of(seed, batch.nodes, batch.seconds);
                     // Sending fails only if the receiver was dropped. The caller then needs no more
                     // results.
-                    if sender.send(run(&plan, false)).is_err() {
+                    if sender.send(run_and_export(&plan, exports)).is_err() {
                         return;
                     }
                 }
@@ -91,17 +101,26 @@ pub fn run_all(batch: &Batch, progress: &mut dyn FnMut(u64, u64)) -> Summary {
         }
         drop(sender);
         for outcome in outcomes {
-            summary.add(outcome);
+            summary.add(outcome?);
             progress(summary.runs, summary.failed);
         }
-    });
+        Ok(())
+    })?;
     summary.failures.sort_by_key(|outcome| outcome.seed);
     summary.failures.truncate(FAILURES_KEPT);
     summary.took = begun.elapsed();
     if batch.seeds >= COVERING_SEEDS {
         summary.missing = missing(&summary.coverage, batch.nodes);
     }
-    summary
+    Ok(summary)
+}
+
+fn run_and_export(plan: &Plan, exports: Option<&Path>) -> io::Result<Outcome> {
+    let (outcome, records) = run_with_records(plan, false);
+    if let Some(folder) = exports {
+        export::write(&folder.join(format!("seed-{}", plan.seed)), &records)?;
+    }
+    Ok(outcome)
 }
 
 impl Summary {

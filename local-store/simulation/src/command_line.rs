@@ -116,6 +116,9 @@ struct Runs {
     /// Print the plan and every event of each run; a failing seed's plan is always minimised
     #[arg(long)]
     explain: bool,
+    /// Folder for the clients' history of each run in Jepsen's format, for checkers of other projects
+    #[arg(long, value_name = "FOLDER")]
+    export: Option<PathBuf>,
 }
 
 /// The given name is not the name of a mutation.
@@ -183,7 +186,9 @@ fn run_seeds(runs: &Runs) -> std::io::Result<ExitCode> {
         }
     }
     let mut progress = Progress::new(batch.seeds);
-    let summary = run_all(&batch, &mut |done, failed| progress.show(done, failed));
+    let summary = run_all(&batch, runs.export.as_deref(), &mut |done, failed| {
+        progress.show(done, failed);
+    })?;
     report(&batch, &summary)?;
     let mut output = std::io::stdout().lock();
     writeln!(output, "{:#}", summary.to_json(&batch))?;

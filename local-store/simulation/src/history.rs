@@ -73,6 +73,8 @@ pub struct Records {
     pub expected_sums: BTreeMap<&'static str, i128>,
     /// The transactions, and the single operations on the same items.
     pub transactions: Vec<Transaction>,
+    /// The transactions, and the single operations on the same items, that were not applied.
+    pub cancelled: Vec<Transaction>,
     /// The votes of each counter slot.
     pub votes: BTreeMap<String, Votes>,
     /// The records that stream readers read.
@@ -125,9 +127,17 @@ impl History {
         self.records().registers.entry(key.to_owned()).or_default().push(operation);
     }
 
-    /// Records a transaction that was applied, or may have been applied.
-    pub fn transacted(&self, transaction: Transaction) {
-        self.records().transactions.push(transaction);
+    /// Records a transaction and its outcome. Removes its `end` if the outcome is unknown.
+    pub fn transacted(&self, mut transaction: Transaction, outcome: WriteOutcome) {
+        let mut records = self.records();
+        match outcome {
+            WriteOutcome::Acknowledged => records.transactions.push(transaction),
+            WriteOutcome::Unknown => {
+                transaction.end = None;
+                records.transactions.push(transaction);
+            }
+            WriteOutcome::NotApplied => records.cancelled.push(transaction),
+        }
     }
 
     /// Records the outcome of a write that stores something.

@@ -13,6 +13,7 @@ pub mod batch;
 pub mod checkers;
 pub mod command_line;
 pub mod error;
+pub mod export;
 pub mod history;
 pub mod minimise;
 #[cfg(feature = "mutations")]

@@ -25,7 +25,7 @@ use crate::checkers::retention;
 use crate::checkers::stream::ShardRecords;
 use crate::checkers::{End, Violation, judge};
 use crate::error::HarnessError;
-use crate::history::History;
+use crate::history::{History, Records};
 use crate::power_loss::dump;
 use crate::request::{Answer, EXPIRES_AT, Endpoint, INDEX, KEY, LATE_INDEX, Request, TABLE};
 use crate::workload::{
@@ -87,6 +87,13 @@ pub struct Outcome {
 /// Runs a plan on this thread. Two runs of one plan have equal outcomes.
 #[must_use]
 pub fn run(plan: &Plan, explain: bool) -> Outcome {
+    run_with_records(plan, explain).0
+}
+
+/// Runs a plan as [`run`] does, and also returns what its clients observed. There are no records if the run ended
+/// before its clients.
+#[must_use]
+pub fn run_with_records(plan: &Plan, explain: bool) -> (Outcome, Records) {
     #[cfg(feature = "mutations")]
     partition::mutation::activate(plan.mutation);
     let seed = tokio::runtime::RngSeed::from_bytes(&plan.seed.to_le_bytes());
@@ -95,20 +102,24 @@ pub fn run(plan: &Plan, explain: bool) -> Outcome {
         .start_paused(true)
         .rng_seed(seed)
         .build();
-    let (mut outcome, panics) = panics::watch(|| match runtime {
+    let ((mut outcome, records), panics) = panics::watch(|| match runtime {
         Ok(runtime) => runtime.block_on(live(plan, explain)),
-        Err(error) => failed(plan, format!("cannot create a runtime: {error}")),
+        Err(error) => without_records(plan, format!("cannot create a runtime: {error}")),
     });
     let panics = panics.into_iter().map(|what| Violation { checker: "panic", what });
     outcome.violations.extend(panics);
     #[cfg(feature = "mutations")]
     partition::mutation::activate(None);
-    outcome
+    (outcome, records)
 }
 
 fn failed(plan: &Plan, what: String) -> Outcome {
     let violations = vec![Violation { checker: "harness", what }];
     Outcome { seed: plan.seed, violations, ..Outcome::default() }
+}
+
+fn without_records(plan: &Plan, what: String) -> (Outcome, Records) {
+    (failed(plan, what), Records::default())
 }
 
 /// Returns the outcome of a run that could not end, with everything that was found before.
@@ -127,7 +138,7 @@ struct ClientTasks {
     tasks: JoinSet<()>,
 }
 
-async fn live(plan: &Plan, explain: bool) -> Outcome {
+async fn live(plan: &Plan, explain: bool) -> (Outcome, Records) {
     let environment = Environment::new(plan.seed, explain);
     let cluster = Cluster::new(&environment, plan);
     for node in cluster.nodes() {
@@ -138,11 +149,11 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     environment.coverage.add("nodes without some arc", u64::from(has_some));
     environment.coverage.add("engine on disk", u64::from(plan.memtable_bytes.is_some()));
     if let Err(HarnessError(what)) = begin_groups(&cluster).await {
-        return failed(plan, format!("cannot form the Raft groups: {what}"));
+        return without_records(plan, format!("cannot form the Raft groups: {what}"));
     }
     let mut crowd = ClientTasks::default();
     if let Err(HarnessError(what)) = set_up(&cluster).await {
-        return failed(plan, format!("cannot create the table: {what}"));
+        return without_records(plan, format!("cannot create the table: {what}"));
     }
     bank::open(&mut client(&cluster, &crowd, plan, "opening")).await;
     send_clients(&cluster, &mut crowd, plan);
@@ -165,7 +176,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
         Ok(end) => end,
         Err(HarnessError(what)) => {
             let what = format!("cannot read the final state: {what}");
-            return aborted(plan, &environment, violations, what);
+            return (aborted(plan, &environment, violations, what), records);
         }
     };
     let blamed = cluster.defects().into_iter();
@@ -182,7 +193,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     for (name, dump) in end.replicas.iter().flatten() {
         environment.note(&format!("{name}: {:016x}", hash(dump)));
     }
-    Outcome {
+    let outcome = Outcome {
         seed: plan.seed,
         violations,
         coverage: environment.coverage.counts(),
@@ -193,7 +204,8 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
         trace: environment.trace(),
         simulated: environment.elapsed(),
         log: environment.take_log(),
-    }
+    };
+    (outcome, records)
 }
 
 fn hash(dump: &Dump) -> u64 {

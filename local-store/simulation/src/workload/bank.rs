@@ -36,8 +36,10 @@ pub async fn open<E: Endpoint>(client: &mut Client<E>) {
         let mut whole = item(&key, id);
         whole.extend(attributes.0);
         let writes = vec![write(&key, Change::Put(whole))];
+        let call = client.history.tick();
         let fate = client.retry_transaction(format!("open-{id}"), writes).await;
         client.history.wrote(id, &key, fate);
+        record(client, call, fate, Vec::new(), vec![(key, id)]);
     }
     let total = i128::from(BALANCE) * i128::try_from(ACCOUNTS).unwrap_or_default();
     let mut records = client.history.records();
@@ -93,11 +95,8 @@ fn record<E: Endpoint>(
     reads: Vec<(String, State)>,
     writes: Vec<(String, u64)>,
 ) {
-    let end = client.history.tick();
-    if fate != WriteOutcome::NotApplied {
-        let end = (fate == WriteOutcome::Acknowledged).then_some(end);
-        client.history.transacted(Transaction { call, end, reads, writes });
-    }
+    let end = Some(client.history.tick());
+    client.history.transacted(Transaction { call, end, reads, writes }, fate);
 }
 
 async fn update_ledger<E: Endpoint>(client: &Client<E>, from: usize, to: usize, amount: u64) {

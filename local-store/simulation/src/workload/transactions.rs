@@ -56,7 +56,8 @@ async fn read<E: Endpoint>(
             let reads: Vec<(String, State)> = keys.into_iter().zip(states).collect();
             known.extend(reads.iter().cloned());
             let end = Some(client.history.tick());
-            client.history.transacted(Transaction { call, end, reads, writes: Vec::new() });
+            let transaction = Transaction { call, end, reads, writes: Vec::new() };
+            client.history.transacted(transaction, WriteOutcome::Acknowledged);
         }
         Ok(other) => client.record_defect("a read of several items", &other),
         Err(_) => {}
@@ -108,7 +109,7 @@ async fn transact<E: Endpoint>(
             Err(fate) => fate,
         },
     };
-    let end = client.history.tick();
+    let end = Some(client.history.tick());
     for (key, id) in &stored {
         client.history.wrote(*id, key, fate);
         match fate {
@@ -117,10 +118,7 @@ async fn transact<E: Endpoint>(
             WriteOutcome::NotApplied | WriteOutcome::Unknown => drop(known.remove(key)),
         }
     }
-    if fate != WriteOutcome::NotApplied {
-        let end = (fate == WriteOutcome::Acknowledged).then_some(end);
-        client.history.transacted(Transaction { call, end, reads, writes: stored });
-    }
+    client.history.transacted(Transaction { call, end, reads, writes: stored }, fate);
 }
 
 /// Replaces one item. The answer contains its previous value.
@@ -133,18 +131,16 @@ async fn replace<E: Endpoint>(
     let id = client.history.write_id();
     let call = client.history.tick();
     let answer = client.send(Request::Write(write(&key, Change::Put(item(&key, id))))).await;
-    let end = client.history.tick();
-    let (reads, end, fate) = match answer {
+    let end = Some(client.history.tick());
+    let (reads, fate) = match answer {
         Ok(Answer::Written { old, .. }) => {
             known.insert(key.clone(), Some(id));
-            (vec![(key.clone(), state_of(old.as_ref()))], Some(end), WriteOutcome::Acknowledged)
+            (vec![(key.clone(), state_of(old.as_ref()))], WriteOutcome::Acknowledged)
         }
         Ok(other) => return client.record_defect("a put", &other),
-        Err(fate) => (Vec::new(), None, fate),
+        Err(fate) => (Vec::new(), fate),
     };
     client.history.wrote(id, &key, fate);
-    if fate != WriteOutcome::NotApplied {
-        let writes = vec![(key, id)];
-        client.history.transacted(Transaction { call, end, reads, writes });
-    }
+    let writes = vec![(key, id)];
+    client.history.transacted(Transaction { call, end, reads, writes }, fate);
 }

@@ -16,7 +16,7 @@ const NODES: usize = 3;
 fn many_seeds_have_no_violation_and_every_fault_occurs() {
     for nodes in [1, NODES] {
         let batch = Batch { first: 1, seeds: COVERING_SEEDS, seconds: SECONDS, nodes, jobs: 2 };
-        let summary = run_all(&batch, &mut |_, _| {});
+        let summary = run_all(&batch, None, &mut |_, _| {}).unwrap();
         assert!(summary.is_good(), "{:#}", summary.to_json(&batch));
         assert!(summary.histories >= 5 * COVERING_SEEDS && summary.stream_records > 10_000);
     }
@@ -36,7 +36,7 @@ fn a_seed_is_the_same_run_each_time() {
 #[test]
 fn a_seed_is_the_same_run_in_another_process() {
     let batch = Batch { first: 77, seeds: 2, seconds: 10, nodes: NODES, jobs: 1 };
-    let here = run_all(&batch, &mut |_, _| {}).to_json(&batch);
+    let here = run_all(&batch, None, &mut |_, _| {}).unwrap().to_json(&batch);
     let output = Command::new(env!("CARGO_BIN_EXE_simulation"))
         .args(["--first", "77", "--seeds", "2", "--seconds", "10"])
         .output()
