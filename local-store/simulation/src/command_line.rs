@@ -68,7 +68,7 @@ struct Processes {
     #[arg(long, default_value_t = 300)]
     embedded: usize,
     /// Number of kills of one of three processes with one node each
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 50)]
     one: usize,
     /// Number of kills of all three processes at the same time
     #[arg(long, default_value_t = 30)]
@@ -80,7 +80,7 @@ struct Processes {
     #[arg(long, default_value_t = 8)]
     cuts: usize,
     /// Number of times that one of three processes is killed and loses its disk
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 2)]
     wipes: usize,
     /// Number of times that one of three processes is killed and a bit flips in a file of its node
     #[arg(long, default_value_t = 2)]
