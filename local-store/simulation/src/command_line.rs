@@ -45,7 +45,7 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         first: u64,
     },
-    /// Kill, stop, partition and damage the real binary repeatedly under load
+    /// Kill, stop, partition and damage the real binary repeatedly under load, while nodes come and go
     Processes(Processes),
     /// Inject one deliberate fault at a time into the store's code, and check that the simulation
     /// finds each fault; requires `--features mutations`
@@ -68,7 +68,7 @@ struct Processes {
     #[arg(long, default_value_t = 300)]
     embedded: usize,
     /// Number of kills of one of three processes with one node each
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 50)]
     one: usize,
     /// Number of kills of all three processes at the same time
     #[arg(long, default_value_t = 30)]
@@ -80,11 +80,15 @@ struct Processes {
     #[arg(long, default_value_t = 8)]
     cuts: usize,
     /// Number of times that one of three processes is killed and loses its disk
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 2)]
     wipes: usize,
     /// Number of times that one of three processes is killed and a bit flips in a file of its node
     #[arg(long, default_value_t = 2)]
     damages: usize,
+    /// Number of times that a node joins, leaves, is killed, cut off or replaced, in stores of three to
+    /// six processes
+    #[arg(long, default_value_t = 8)]
+    moves: usize,
     /// Seed of the clients' choices and of the faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -276,10 +280,11 @@ fn run_process_faults(flags: Processes) -> std::io::Result<ExitCode> {
         cut_off: flags.cuts,
         wipe: flags.wipes,
         damage: flags.damages,
+        moves: flags.moves,
     };
     let settings = rounds::Settings { binary, folder: flags.folder, seed: flags.seed, counts };
-    let Counts { embedded, kill_one, kill_all, pause, cut_off, wipe, damage } = counts;
-    let total = embedded + kill_one + kill_all + pause + cut_off + wipe + damage;
+    let Counts { embedded, kill_one, kill_all, pause, cut_off, wipe, damage, moves } = counts;
+    let total = embedded + kill_one + kill_all + pause + cut_off + wipe + damage + moves;
     let progress = RefCell::new((0, Progress::new(total as u64)));
     let step = || {
         let (done, progress) = &mut *progress.borrow_mut();

@@ -34,6 +34,10 @@ pub enum Fault {
     Wipe,
     /// `kill -9` of one process, and a flipped bit in a file of its node.
     Damage(Files),
+    /// The start of a process whose node joins the ring.
+    Join,
+    /// A node that leaves the ring.
+    Leave,
 }
 
 impl fmt::Display for Fault {
@@ -44,6 +48,8 @@ impl fmt::Display for Fault {
             Self::Pause => "pause",
             Self::CutOff => "cut off",
             Self::Wipe => "wipe",
+            Self::Join => "join",
+            Self::Leave => "leave",
             Self::Damage(files) => return write!(formatter, "damage in {}", files.folder()),
         };
         formatter.write_str(name)
@@ -72,10 +78,9 @@ pub async fn start_under_kills(
         // This check must precede the next kill. A kill would hide that a process ended by itself,
         // because of the state after an earlier kill.
         cluster.check_that_all_run()?;
-        let victim = random.up_to(cluster.size() - 1);
-        let all = 0..cluster.size();
-        let spare = random.up_to(1) == 0;
-        let victims: Vec<usize> = all.filter(|place| !spare || *place == victim).collect();
+        let all = cluster.members();
+        let one = vec![choose(&all, random)?];
+        let victims = if random.up_to(1) == 0 { one } else { all };
         cluster.kill(&victims);
     }
     cluster.spawn_missing()?;
@@ -86,9 +91,19 @@ pub async fn start_under_kills(
     Ok(Recovery { leader, write: begun.elapsed() })
 }
 
-/// The number of items to write if there are several arcs. With this number of items, each arc must
-/// accept at least one write.
-const PROBES: usize = 8;
+/// The number of items to write if there are several arcs. With this number of items, each partition of the
+/// table, and so each arc, must accept at least one write.
+const PROBES: usize = 18;
+
+fn probe_key(number: usize) -> String {
+    format!("probe-{number}")
+}
+
+/// Returns one of several processes at random.
+fn choose(places: &[usize], random: &mut SplitMix64) -> Result<usize, HarnessError> {
+    let chosen = places.get(random.up_to(places.len().saturating_sub(1))).copied();
+    chosen.ok_or_else(|| "no process can be chosen".into())
+}
 
 /// The recovery times after a fault.
 #[derive(Clone, Copy, Debug)]
@@ -108,12 +123,7 @@ pub async fn inflict(
     cluster: &mut Cluster,
     random: &mut SplitMix64,
 ) -> Result<Recovery, HarnessError> {
-    let mut victim = random.up_to(cluster.size() - 1);
-    if random.up_to(1) == 0
-        && let Some(leader) = cluster.leader(None).await
-    {
-        victim = leader;
-    }
+    let victim = choose_victim(fault, cluster, random).await?;
     let lasts = Duration::from_millis(300 + random.next_u64() % 2500);
     match fault {
         Fault::KillOne | Fault::Wipe => {
@@ -122,6 +132,8 @@ pub async fn inflict(
                 cluster.wipe(victim)?;
             }
             let recovery = wait(cluster, Some(victim), random).await?;
+            // A node that has left the ring meanwhile is not started again.
+            cluster.release_left().await?;
             cluster.spawn_missing()?;
             cluster.wait_until_all_listen().await?;
             cluster.wait_until_whole().await?;
@@ -129,8 +141,7 @@ pub async fn inflict(
         }
         Fault::Damage(files) => damage(files, victim, cluster, random).await,
         Fault::KillAll => {
-            let all: Vec<usize> = (0..cluster.size()).collect();
-            cluster.kill(&all);
+            cluster.kill(&cluster.members());
             cluster.spawn_missing()?;
             let begun = Instant::now();
             cluster.wait_until_all_listen().await?;
@@ -155,7 +166,30 @@ pub async fn inflict(
             cluster.wait_until_whole().await?;
             recovery
         }
+        Fault::Join => join(cluster, random).await,
+        Fault::Leave => leave(cluster, random).await,
     }
+}
+
+/// Chooses the process for a fault of one process. In half of the cases, it is the leader of the first arc.
+async fn choose_victim(
+    fault: Fault,
+    cluster: &Cluster,
+    random: &mut SplitMix64,
+) -> Result<usize, HarnessError> {
+    let candidates = match fault {
+        Fault::CutOff => cluster.separable(),
+        Fault::Wipe => cluster.replaceable(),
+        _ => cluster.members(),
+    };
+    let victim = choose(&candidates, random)?;
+    if random.up_to(1) == 0
+        && let Some(leader) = cluster.leader(None).await
+        && candidates.contains(&leader)
+    {
+        return Ok(leader);
+    }
+    Ok(victim)
 }
 
 /// Damages a node that is down, starts it, and waits until it was set aside and rebuilt.
@@ -179,7 +213,57 @@ async fn damage(
     Ok(recovery)
 }
 
-/// Waits until each arc has a leader and accepts a write. Sends requests to any process except one.
+/// Lets a new node join the ring. In half of the cases its process is killed during its start, and in half of
+/// these it loses its disk.
+async fn join(cluster: &mut Cluster, random: &mut SplitMix64) -> Result<Recovery, HarnessError> {
+    if cluster.vacant().is_empty() {
+        // The nodes that leave still have their places.
+        cluster.wait_until_whole().await?;
+    }
+    let place = choose(&cluster.vacant(), random)?;
+    cluster.join(place)?;
+    let mut is_wiped = false;
+    if random.up_to(1) == 0 {
+        tokio::time::sleep(Duration::from_millis(random.next_u64() % FIRST_START_MS)).await;
+        cluster.check_that_all_run()?;
+        cluster.kill(&[place]);
+        is_wiped = random.up_to(1) == 0;
+        if is_wiped {
+            cluster.wipe(place)?;
+        }
+        cluster.spawn_missing()?;
+    }
+    cluster.wait_until_all_listen().await?;
+    let recovery = wait(cluster, None, random).await?;
+    // The node may have been a voter when it lost its disk. Then the arc must not lose another one.
+    rest_sometimes(cluster, random, is_wiped).await?;
+    Ok(recovery)
+}
+
+/// Lets a node leave the ring.
+async fn leave(cluster: &mut Cluster, random: &mut SplitMix64) -> Result<Recovery, HarnessError> {
+    let place = choose(&cluster.staying(), random)?;
+    cluster.leave(place).await?;
+    let recovery = wait(cluster, None, random).await?;
+    rest_sometimes(cluster, random, false).await?;
+    Ok(recovery)
+}
+
+/// Waits until the store is at rest, always or in half of the cases. In the others, the next fault happens while
+/// replicas move.
+async fn rest_sometimes(
+    cluster: &mut Cluster,
+    random: &mut SplitMix64,
+    always: bool,
+) -> Result<(), HarnessError> {
+    if always || random.up_to(1) == 0 {
+        return cluster.wait_until_whole().await;
+    }
+    cluster.check_that_all_run()
+}
+
+/// Waits until each arc has a leader and accepts a write. Sends requests to any process except one, and except
+/// those whose nodes leave the ring: after they have left, they cannot answer.
 async fn wait(
     cluster: &Cluster,
     without: Option<usize>,
@@ -193,7 +277,8 @@ async fn wait(
         tokio::time::sleep(LOOK).await;
     }
     let leader = begun.elapsed();
-    let endpoint = WireEndpoint::without(&cluster.addresses, random.next_u64(), without);
+    let avoided = cluster.leaving().into_iter().chain(without).collect();
+    let endpoint = WireEndpoint::without(&cluster.addresses, random.next_u64(), avoided);
     let probes = if cluster.arcs() > 1 { PROBES } else { 1 };
     let accepted = (0..probes).map(|number| probe(&endpoint, number, begun));
     try_join_all(accepted).await?;
@@ -202,7 +287,7 @@ async fn wait(
 
 /// Retries a write until it is accepted.
 async fn probe(endpoint: &WireEndpoint, number: usize, begun: Instant) -> Result<(), HarnessError> {
-    let write = crate::workload::write(&format!("probe-{number}"), Change::Delete);
+    let write = crate::workload::write(&probe_key(number), Change::Delete);
     loop {
         match endpoint.call(Request::Write(write.clone())).await {
             Ok(Answer::Written { .. }) => return Ok(()),
@@ -211,5 +296,23 @@ async fn probe(endpoint: &WireEndpoint, number: usize, begun: Instant) -> Result
             }
             _ => tokio::time::sleep(LOOK).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use model::{KeyValue, Token};
+
+    use super::*;
+
+    /// Goal: the probes reach all arcs. An on-demand table has four partitions of equal token ranges, and each
+    /// partition is in one arc.
+    #[test]
+    fn the_probes_are_in_all_partitions_of_the_table() {
+        let quarter = |number| Token::of(&KeyValue::S(probe_key(number))).0 >> 62;
+        let quarters: BTreeSet<u64> = (0..PROBES).map(quarter).collect();
+        assert_eq!(quarters.len(), 4);
     }
 }

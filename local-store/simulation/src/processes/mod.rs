@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod codec;
 pub mod damage;
 pub mod faults;
+pub mod moves;
 pub mod process;
 pub mod proxy;
 pub mod rounds;

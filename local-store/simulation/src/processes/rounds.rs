@@ -16,6 +16,7 @@ use super::aging;
 use super::cluster::Cluster;
 use super::damage::{self, Files};
 use super::faults::{Fault, Recovery, inflict, start_under_kills};
+use super::moves;
 use super::wire::{Addresses, WireEndpoint};
 use crate::checkers::replicas::check_index;
 use crate::checkers::stream::ShardRecords;
@@ -34,6 +35,8 @@ const FAULTS_PER_ROUND: usize = 50;
 const LOAD_MS: std::ops::Range<u64> = 30..250;
 /// The number of arcs of the ring in every second round.
 const ARCS: usize = 3;
+/// The number of nodes of a store whose nodes do not change.
+const NODES: usize = 3;
 /// The maximum time in milliseconds between two requests of a client.
 const PAUSE_MS: u64 = 12;
 /// The number of milliseconds by which the store's clock is advanced at the end. After that, all
@@ -66,6 +69,8 @@ pub struct Counts {
     pub wipe: usize,
     /// `kill -9` of one process, and a flipped bit in a file of its node.
     pub damage: usize,
+    /// Events in rounds in which nodes come and go, which [`moves`] plans.
+    pub moves: usize,
 }
 
 /// The settings of the rounds.
@@ -146,7 +151,8 @@ const EMBEDDED: &str = "embedded";
 /// The faults of one round on one store.
 struct Round {
     name: String,
-    embedded: bool,
+    /// The number of processes at the start; `None` if one process runs all nodes.
+    founders: Option<usize>,
     arcs: usize,
     seed: u64,
     faults: Vec<Fault>,
@@ -175,7 +181,7 @@ fn plan(settings: &Settings) -> (Vec<Round>, Vec<Round>) {
         let size = faults.len().div_ceil(rounds).max(1);
         let round = |(number, faults): (usize, &[Fault])| Round {
             name: format!("{what}-{number}"),
-            embedded: what == EMBEDDED,
+            founders: (what != EMBEDDED).then_some(NODES),
             arcs: if number % 2 == 1 { ARCS } else { 1 },
             seed: random.next_u64(),
             faults: faults.to_vec(),
@@ -184,8 +190,17 @@ fn plan(settings: &Settings) -> (Vec<Round>, Vec<Round>) {
     };
     let embedded = divide(&vec![Fault::KillAll; counts.embedded], EMBEDDED);
     // Only the rounds with damage write large items, because only these rounds need files on disk.
-    let processes = divide(&faults, "processes");
-    (embedded, processes.into_iter().chain(divide(&damages, "damage")).collect())
+    let mut processes = divide(&faults, "processes");
+    processes.extend(divide(&damages, "damage"));
+    let of_moves = moves::plan(counts.moves, &mut random).into_iter().enumerate();
+    processes.extend(of_moves.map(|(number, (founders, faults))| Round {
+        name: format!("moves-{number}"),
+        founders: Some(founders),
+        arcs: moves::ARCS,
+        seed: random.next_u64(),
+        faults,
+    }));
+    (embedded, processes)
 }
 
 /// Runs all rounds, and calls `progress` after each fault. The rounds with one process run concurrently with
@@ -225,10 +240,10 @@ async fn run_round(
     progress: &dyn Fn(),
 ) -> Result<Summary, HarnessError> {
     let mut random = SplitMix64::new(round.seed);
-    let mut cluster = if round.embedded {
-        Cluster::embedded(&settings.binary, folder, round.arcs)
-    } else {
-        Cluster::of_processes(&settings.binary, folder, round.arcs).await?
+    let binary = &settings.binary;
+    let mut cluster = match round.founders {
+        None => Cluster::embedded(binary, folder, round.arcs),
+        Some(founders) => Cluster::of_processes(binary, folder, founders, round.arcs).await?,
     };
     let what =
         |HarnessError(error)| format!("{}: first start, interrupted by kills: {error}", round.name);
@@ -249,13 +264,18 @@ async fn run_round(
         let what =
             |HarnessError(error)| format!("{}: after \u{201c}{fault}\u{201d}: {error}", round.name);
         let recovery = inflict(*fault, &mut cluster, &mut random).await.map_err(what)?;
-        let mut kind = if round.embedded { "embedded".to_owned() } else { fault.to_string() };
+        let mut kind = match round.founders {
+            None => EMBEDDED.to_owned(),
+            Some(_) => fault.to_string(),
+        };
         if round.arcs > 1 {
             kind = format!("{kind}, {} arcs", round.arcs);
         }
         summary.recoveries.entry(kind).or_default().push(recovery);
         progress();
     }
+    let what = |HarnessError(error)| format!("{}: after all faults: {error}", round.name);
+    cluster.wait_until_whole().await.map_err(what)?;
     tokio::time::sleep(Duration::from_millis(200)).await;
     crowd.signals.end.store(true, Ordering::SeqCst);
     while crowd.tasks.join_next().await.is_some() {}

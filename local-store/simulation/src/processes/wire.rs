@@ -29,8 +29,8 @@ pub type Addresses = Arc<Mutex<Vec<Option<SocketAddr>>>>;
 #[derive(Clone)]
 pub struct WireEndpoint {
     addresses: Addresses,
-    /// The position of a process to which no request is sent; `None` if all processes get requests.
-    without: Option<usize>,
+    /// The positions of the processes to which no request is sent.
+    without: Vec<usize>,
     dice: Arc<Mutex<SplitMix64>>,
 }
 
@@ -38,13 +38,13 @@ impl WireEndpoint {
     /// Creates an endpoint that sends requests to the nodes at `addresses`.
     #[must_use]
     pub fn new(addresses: &Addresses, seed: u64) -> Self {
-        Self::without(addresses, seed, None)
+        Self::without(addresses, seed, Vec::new())
     }
 
-    /// Creates an endpoint that sends requests to the nodes at `addresses`, except the process
+    /// Creates an endpoint that sends requests to the nodes at `addresses`, except the processes
     /// `without`.
     #[must_use]
-    pub fn without(addresses: &Addresses, seed: u64, without: Option<usize>) -> Self {
+    pub fn without(addresses: &Addresses, seed: u64, without: Vec<usize>) -> Self {
         let dice = Arc::new(Mutex::new(SplitMix64::new(seed)));
         Self { addresses: Arc::clone(addresses), without, dice }
     }
@@ -52,7 +52,7 @@ impl WireEndpoint {
     /// Returns the address of a random running node.
     fn address(&self) -> Option<SocketAddr> {
         let known = self.addresses.lock();
-        let running = known.iter().enumerate().filter(|(place, _)| Some(*place) != self.without);
+        let running = known.iter().enumerate().filter(|(place, _)| !self.without.contains(place));
         let running: Vec<SocketAddr> = running.filter_map(|(_, address)| *address).collect();
         let mut dice = self.dice.lock();
         running.get(dice.up_to(running.len().saturating_sub(1))).copied()

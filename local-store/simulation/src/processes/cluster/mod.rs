@@ -1,27 +1,33 @@
-//! A store in real processes, for fault injection. It is one process with three nodes, or three processes
+//! A store in real processes, for fault injection. It is one process with three nodes, or several processes
 //! with one node each and proxies between them.
 
-use std::collections::BTreeMap;
+mod membership;
+mod rest;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::future::try_join_all;
+use futures::future::join_all;
 use locks::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use self::rest::{is_whole, leaders, ring, ring_is_at_rest};
 use super::process::{Launch, Process, log_file};
 use super::proxy::{LinkState, Proxy};
 use super::wire::{Addresses, admin};
 use crate::error::HarnessError;
 
-/// The number of processes of a store with one process for each node.
-const PROCESSES: usize = 3;
-/// The range of ports on which the processes of a store listen for their peers.
-const PEER_PORTS: Range<u16> = 21_000..31_000;
+/// The maximum number of nodes of a store with one process for each node. With three more nodes than an arc has
+/// replicas, a node can join while others leave.
+pub const PLACES: usize = 6;
+/// The first port on which a process of a store may listen for its peers.
+const FIRST_PEER_PORT: u16 = 21_000;
+/// The number of ports on which the processes of a store may listen for their peers.
+const PEER_PORTS: u16 = 10_000;
 /// The pause between two checks of a recovering store.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// The maximum time until the store has recovered completely.
@@ -35,24 +41,37 @@ pub struct Cluster {
     arcs: usize,
     launches: Vec<Launch>,
     processes: Vec<Option<Process>>,
+    /// The places of the processes that run when no fault is under way. Node *i* + 1 has place *i*.
+    members: BTreeSet<usize>,
+    /// The nodes that leave the ring, with a version of the ring that still has them.
+    leaving: BTreeMap<usize, u64>,
+    /// For each place, the places of the nodes in the flags of its process.
+    named: Vec<BTreeSet<usize>>,
+    /// The addresses at which the nodes listen for their peers; empty if one process runs all nodes.
+    peer_addresses: Vec<SocketAddr>,
     /// The proxies, by the positions of the source and the target process.
     proxies: BTreeMap<(usize, usize), Proxy>,
 }
 
-/// Returns an address for each process, which the process keeps across restarts. The ports are free
+/// Returns an address for each place, which its process keeps across restarts. The ports are free
 /// at the time of the call. They are below the range of ephemeral ports, so that no outgoing
 /// connection can take the port of a process that restarts.
 async fn free_addresses() -> Result<Vec<SocketAddr>, HarnessError> {
     let mut held = Vec::new();
-    for port in PEER_PORTS {
+    // Another simulation on this computer begins at another port, so it does not take the port of a process that
+    // does not run yet.
+    let begin = u16::try_from(std::process::id() % u32::from(PEER_PORTS)).unwrap_or(0);
+    for number in 0..PEER_PORTS {
+        let port = FIRST_PEER_PORT + (begin + number) % PEER_PORTS;
         if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
             held.push(listener);
         }
-        if held.len() == PROCESSES {
+        if held.len() == PLACES {
             return Ok(held.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?);
         }
     }
-    Err(format!("fewer than {PROCESSES} of the ports {PEER_PORTS:?} are free on 127.0.0.1").into())
+    Err(format!("fewer than {PLACES} of {PEER_PORTS} ports from {FIRST_PEER_PORT} on are free")
+        .into())
 }
 
 impl Cluster {
@@ -66,58 +85,78 @@ impl Cluster {
             log: log_file(folder, "local-store"),
             arguments: vec!["--arcs".to_owned(), arcs.to_string()],
         };
-        Self::of(vec![launch], BTreeMap::new(), arcs)
+        Self::of(vec![launch], 1, arcs)
     }
 
-    /// Creates a store with this number of arcs and a process for each node. Between any two
-    /// processes there are two proxies, one for each direction. Does not start the processes.
+    /// Creates a store with this number of arcs, and a process for each of its first nodes. Between any two
+    /// places of nodes there are two proxies, one for each direction. Does not start the processes.
     ///
     /// # Errors
     /// No ports are free.
     pub async fn of_processes(
         binary: &Path,
         folder: &Path,
+        founders: usize,
         arcs: usize,
     ) -> Result<Self, HarnessError> {
-        let targets = free_addresses().await?;
-        let mut proxies = BTreeMap::new();
-        let mut launches = Vec::new();
-        for (from, own) in targets.iter().enumerate() {
-            let numbers = [("--node", from + 1), ("--arcs", arcs)];
-            let mut arguments: Vec<String> = numbers
-                .into_iter()
-                .flat_map(|(flag, value)| [flag.to_owned(), value.to_string()])
-                .collect();
-            for (to, target) in targets.iter().enumerate() {
-                let mut address = *own;
-                if to != from {
-                    let proxy = Proxy::start(*target).await?;
-                    address = proxy.address;
-                    proxies.insert((from, to), proxy);
-                }
-                arguments.extend(["--peer".to_owned(), format!("{}={address}", to + 1)]);
-            }
-            let name = format!("node-{}", from + 1);
-            launches.push(Launch {
+        let launch = |place: usize| {
+            let name = format!("node-{}", place + 1);
+            Launch {
                 binary: binary.to_owned(),
                 data: folder.join(&name),
                 log: log_file(folder, &name),
-                arguments,
-            });
+                arguments: Vec::new(),
+            }
+        };
+        let mut cluster = Self::of((0..PLACES).map(launch).collect(), founders, arcs);
+        cluster.peer_addresses = free_addresses().await?;
+        for from in 0..PLACES {
+            for (to, target) in cluster.peer_addresses.iter().enumerate() {
+                if to != from {
+                    cluster.proxies.insert((from, to), Proxy::start(*target).await?);
+                }
+            }
         }
-        Ok(Self::of(launches, proxies, arcs))
+        let founders = cluster.members.clone();
+        for place in &founders {
+            cluster.set_flags(*place, &founders, &["--arcs".to_owned(), arcs.to_string()]);
+        }
+        Ok(cluster)
     }
 
-    fn of(launches: Vec<Launch>, proxies: BTreeMap<(usize, usize), Proxy>, arcs: usize) -> Self {
-        let addresses = Arc::new(Mutex::new(vec![None; launches.len()]));
-        let processes = launches.iter().map(|_| None).collect();
-        Self { addresses, arcs, launches, processes, proxies }
+    fn of(launches: Vec<Launch>, members: usize, arcs: usize) -> Self {
+        let places = launches.len();
+        Self {
+            addresses: Arc::new(Mutex::new(vec![None; places])),
+            arcs,
+            launches,
+            processes: (0..places).map(|_| None).collect(),
+            members: (0..members).collect(),
+            leaving: BTreeMap::new(),
+            named: vec![BTreeSet::new(); places],
+            peer_addresses: Vec::new(),
+            proxies: BTreeMap::new(),
+        }
     }
 
-    /// Returns the number of processes.
-    #[must_use]
-    pub fn size(&self) -> usize {
-        self.launches.len()
+    /// Sets the flags of a process: the number of its node, the addresses of some nodes, and `rest`. The process
+    /// reaches each other node through a proxy.
+    fn set_flags(&mut self, place: usize, nodes: &BTreeSet<usize>, rest: &[String]) {
+        let own = self.peer_addresses.get(place).map(|address| (place, *address));
+        let proxy = |to: &usize| Some((*to, self.proxies.get(&(place, *to))?.address));
+        let peers: BTreeMap<usize, SocketAddr> =
+            nodes.iter().filter_map(proxy).chain(own).collect();
+        let peers = peers
+            .iter()
+            .flat_map(|(to, address)| ["--peer".to_owned(), format!("{}={address}", to + 1)]);
+        let node = ["--node".to_owned(), (place + 1).to_string()];
+        let arguments = node.into_iter().chain(peers).chain(rest.iter().cloned()).collect();
+        if let (Some(launch), Some(named)) =
+            (self.launches.get_mut(place), self.named.get_mut(place))
+        {
+            launch.arguments = arguments;
+            named.clone_from(nodes);
+        }
     }
 
     /// Returns the number of arcs of the store's ring.
@@ -126,13 +165,14 @@ impl Cluster {
         self.arcs
     }
 
-    /// Starts every process that is not running.
+    /// Starts every process of a member that is not running.
     ///
     /// # Errors
     /// A process cannot be started.
     pub fn spawn_missing(&mut self) -> Result<(), HarnessError> {
-        for (process, launch) in self.processes.iter_mut().zip(&self.launches) {
-            if process.is_none() {
+        for (place, (process, launch)) in self.processes.iter_mut().zip(&self.launches).enumerate()
+        {
+            if process.is_none() && self.members.contains(&place) {
                 *process = Some(Process::spawn(launch)?);
             }
         }
@@ -144,9 +184,20 @@ impl Cluster {
     /// # Errors
     /// A process does not accept requests in time.
     pub async fn wait_until_all_listen(&mut self) -> Result<(), HarnessError> {
-        let waits = self.processes.iter_mut().flatten().map(Process::wait_until_it_listens);
-        let listening = try_join_all(waits).await?;
-        *self.known() = listening.into_iter().map(Some).collect();
+        let processes = self.processes.iter_mut().enumerate();
+        let waits = processes.filter_map(|(place, process)| Some((place, process.as_mut()?)));
+        let wait = async |(place, process): (usize, &mut Process)| {
+            (place, process.wait_until_it_listens().await)
+        };
+        let results = join_all(waits.map(wait)).await;
+        self.release_left().await?;
+        for (place, listens) in results {
+            // A process ends if its node has left the ring before it had started.
+            if self.members.contains(&place) {
+                listens?;
+            }
+        }
+        self.find_addresses();
         Ok(())
     }
 
@@ -174,15 +225,6 @@ impl Cluster {
                 process.kill();
             }
         }
-    }
-
-    /// Removes the data directory of a process that was killed.
-    ///
-    /// # Errors
-    /// The directory cannot be removed.
-    pub fn wipe(&self, place: usize) -> std::io::Result<()> {
-        let Some(launch) = self.launches.get(place) else { return Ok(()) };
-        std::fs::remove_dir_all(&launch.data)
     }
 
     /// Pauses a process, or resumes it.
@@ -259,8 +301,8 @@ impl Cluster {
     /// Returns the position of the process that leads the first arc. Returns `None` while an arc
     /// has no known leader. Ignores the process `without`.
     pub async fn leader(&self, without: Option<usize>) -> Option<usize> {
-        for place in (0..self.size()).filter(|place| Some(*place) != without) {
-            let Some(status) = self.status(place).await else { continue };
+        for place in self.members.iter().filter(|place| Some(**place) != without) {
+            let Some(status) = self.status(*place).await else { continue };
             let mut leaders = leaders(&status);
             leaders.retain(|_, place| Some(*place) != without);
             if leaders.len() == self.arcs {
@@ -270,23 +312,49 @@ impl Cluster {
         None
     }
 
-    /// Waits until every node votes and is up to date again.
+    /// Waits until the store is at rest: every node votes and is up to date again, and no replica moves. Ends the
+    /// processes whose nodes have left the ring.
     ///
     /// # Errors
-    /// The recovery takes too long.
-    pub async fn wait_until_whole(&self) -> Result<(), HarnessError> {
+    /// The recovery takes too long, or a process has ended by itself.
+    pub async fn wait_until_whole(&mut self) -> Result<(), HarnessError> {
         let begun = Instant::now();
         let mut last = None;
         while begun.elapsed() < HEAL_MAX {
             self.find_addresses();
-            let status = self.status(0).await;
-            if status.as_ref().is_some_and(|status| is_whole(status, self.arcs)) {
+            self.release_left().await?;
+            self.check_that_all_run()?;
+            last = self.find_unrest().await;
+            if last.is_none() {
                 return Ok(());
             }
-            last = status.or(last);
             tokio::time::sleep(5 * LOOK).await;
         }
         Err(format!("the store did not recover completely within {HEAL_MAX:?}: {last:?}").into())
+    }
+
+    /// Returns what shows that the store is not at rest. `None` if all processes report that it is, with the same
+    /// ring of exactly the nodes that shall be in it.
+    async fn find_unrest(&self) -> Option<Value> {
+        let has_ring = !self.proxies.is_empty();
+        let nodes: BTreeSet<u64> =
+            self.members.iter().filter_map(|place| u64::try_from(place + 1).ok()).collect();
+        let mut versions = BTreeSet::new();
+        for place in &self.members {
+            let Some(status) = self.status(*place).await else {
+                return Some(json!(format!("no status of the process at place {place}")));
+            };
+            let ring = ring(&status);
+            let has_nodes = ring.as_ref().is_some_and(|(found, _)| *found == nodes);
+            let is_settled = !has_ring || (has_nodes && ring_is_at_rest(&status, self.arcs));
+            if !is_whole(&status, self.arcs) || !is_settled {
+                return Some(status);
+            }
+            versions.extend(ring.map(|(_, version)| version));
+        }
+        let leaving = self.leaving();
+        let is_at_rest = versions.len() <= 1 && leaving.is_empty();
+        (!is_at_rest).then(|| json!({"versions": versions, "leaving": leaving}))
     }
 
     /// Advances the store's clock.
@@ -294,7 +362,7 @@ impl Cluster {
     /// # Errors
     /// The store rejects the advance of its clock.
     pub async fn advance_clock(&self, millis: u64) -> Result<(), HarnessError> {
-        let address = self.known().first().copied().flatten().ok_or("no process")?;
+        let address = self.known().iter().flatten().next().copied().ok_or("no process")?;
         let body = format!("{{\"advance_ms\":{millis}}}");
         let answer = admin(address, "POST", "/_weir/clock", &body).await;
         match answer.as_ref().and_then(|answer| answer.get("now_ms")) {
@@ -302,43 +370,4 @@ impl Cluster {
             None => Err(format!("cannot advance the clock: {answer:?}").into()),
         }
     }
-}
-
-fn replicas(status: &Value) -> impl Iterator<Item = &Value> {
-    status.get("replicas").and_then(Value::as_array).into_iter().flatten()
-}
-
-fn has_role(replica: &Value, role: &str) -> bool {
-    replica.get("role").and_then(Value::as_str) == Some(role)
-}
-
-/// Returns, for each arc with a leader, the position of its process.
-fn leaders(status: &Value) -> BTreeMap<u64, usize> {
-    let leading = replicas(status).filter(|replica| has_role(replica, "leader"));
-    let place = |replica: &Value| {
-        let node = usize::try_from(replica.get("node")?.as_u64()?).ok()?;
-        Some((replica.get("arc")?.as_u64()?, node.checked_sub(1)?))
-    };
-    leading.filter_map(place).collect()
-}
-
-/// Returns whether the store is complete. In each arc, three replicas must be voters, one of them
-/// the leader, and none may be damaged, in a rebuild or lag far behind.
-fn is_whole(status: &Value, arcs: usize) -> bool {
-    let count = |replica: &Value, name: &str| {
-        replica.get(name).and_then(Value::as_array).map_or(0, Vec::len)
-    };
-    let good = |replica: &Value| {
-        let lag = replica.get("lag").and_then(Value::as_u64);
-        (has_role(replica, "leader") || has_role(replica, "follower"))
-            && count(replica, "voters") == PROCESSES
-            && count(replica, "learners") == 0
-            && replica.get("damaged").and_then(Value::as_bool) == Some(false)
-            && lag.is_some_and(|lag| lag < 100)
-    };
-    let leading = replicas(status).filter(|replica| has_role(replica, "leader")).count();
-    replicas(status).count() == PROCESSES * arcs
-        && leading == arcs
-        && leaders(status).len() == arcs
-        && replicas(status).all(good)
 }
