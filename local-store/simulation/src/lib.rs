@@ -20,6 +20,7 @@ pub mod minimise;
 pub mod mutations;
 pub mod power_loss;
 pub mod processes;
+pub mod quiet_reads;
 pub mod request;
 pub mod run;
 pub mod workload;

@@ -20,6 +20,7 @@ use partition::{Command, Position, Reply, RingChange, Slot, TimeToLiveChange};
 use server::store::RingView;
 use tokio::task::JoinSet;
 
+use crate::checkers::placement;
 use crate::checkers::replicas::{Dump, check_equal, check_index};
 use crate::checkers::retention;
 use crate::checkers::stream::ShardRecords;
@@ -27,6 +28,7 @@ use crate::checkers::{End, Violation, judge};
 use crate::error::HarnessError;
 use crate::history::{History, Records};
 use crate::power_loss::dump;
+use crate::quiet_reads;
 use crate::request::{Answer, EXPIRES_AT, Endpoint, INDEX, KEY, LATE_INDEX, Request, TABLE};
 use crate::workload::{
     Client, Signals, bank, counters, expiring, readers, registers, transactions,
@@ -179,11 +181,10 @@ async fn live(plan: &Plan, explain: bool) -> (Outcome, Records) {
             return (aborted(plan, &environment, violations, what), records);
         }
     };
-    let blamed = cluster.defects().into_iter();
-    violations.extend(blamed.map(|what| Violation { checker: "recovery", what }));
+    violations.extend(cluster.defects());
     violations.extend(judge(&records, &end));
     if violations.is_empty() {
-        violations.extend(pass_a_day(&cluster, &end).await);
+        violations.extend(check_at_rest(&cluster, &end).await);
     }
     // Running nodes and the cluster hold references to each other, so dropping them does not free
     // them.
@@ -345,7 +346,8 @@ async fn wait_until_equal(cluster: &Cluster) -> Vec<Violation> {
                 let first = applied.next().flatten();
                 first.is_some() && applied.all(|other| other == first)
             };
-            if cluster.arcs().all(is_equal) && cluster.is_whole() && leftovers(cluster).is_empty() {
+            let is_settled = || misplaced(cluster).is_empty() && leftovers(cluster).is_empty();
+            if cluster.arcs().all(is_equal) && cluster.is_whole() && is_settled() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -366,9 +368,16 @@ async fn wait_until_equal(cluster: &Cluster) -> Vec<Violation> {
             );
             let liveness = Violation { checker: "liveness", what };
             let leftover = |what| Violation { checker: "leftovers", what };
-            left.into_iter().map(leftover).chain([liveness]).collect()
+            let placed = |what| Violation { checker: "placement", what };
+            let found = left.into_iter().map(leftover);
+            found.chain(misplaced(cluster).into_iter().map(placed)).chain([liveness]).collect()
         }
     }
+}
+
+/// Returns the differences between the replicas that run and those that the ring names.
+fn misplaced(cluster: &Cluster) -> Vec<String> {
+    cluster.placement().map(|found| placement::check(&found, REPLICAS)).unwrap_or_default()
 }
 
 /// Returns everything that must not exist at the end: locked items, decisions that were not applied,
@@ -407,6 +416,16 @@ fn leftovers(cluster: &Cluster) -> Vec<String> {
                 }
             }
         }
+    }
+    found
+}
+
+/// Reads the final state through each node, and then lets a day pass.
+async fn check_at_rest(cluster: &Cluster, end: &End) -> Vec<Violation> {
+    let read = quiet_reads::check(cluster, end).await.into_iter();
+    let mut found: Vec<_> = read.map(|what| Violation { checker: "quiet reads", what }).collect();
+    if found.is_empty() {
+        found.extend(pass_a_day(cluster, end).await);
     }
     found
 }

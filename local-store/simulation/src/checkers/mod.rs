@@ -2,7 +2,9 @@
 //! The checkers depend neither on the implementation of the store nor on the origin of the history.
 
 pub mod expiry;
+pub mod leaders;
 pub mod linearizability;
+pub mod placement;
 pub mod predecessors;
 pub mod replicas;
 pub mod retention;

@@ -48,7 +48,7 @@ pub const SEVERAL_NODES: [&str; 11] = [
 ];
 
 /// The additional classes that must occur in every batch of runs with several arcs.
-pub const SEVERAL_ARCS: [&str; 11] = [
+pub const SEVERAL_ARCS: [&str; 12] = [
     "several arcs",
     "node joined",
     "node left",
@@ -60,6 +60,7 @@ pub const SEVERAL_ARCS: [&str; 11] = [
     "left over decided",
     "split beside an outbox",
     "sender cut off",
+    "leader cut off from its arc",
 ];
 
 /// The counters of one run.

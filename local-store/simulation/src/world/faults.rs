@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use node::ring::ArcId;
+use node::status::Role;
 use partition::{
     Command, Reply, SplitPoint, read_incomplete, read_prepared, unacknowledged_changes,
 };
 use storage::disk::Fault as DiskFault;
 use tokio::task::JoinSet;
 
+use super::cluster::replicated::place;
 use super::cluster::{Cluster, membership};
 use super::network::CLIENTS;
 use super::plan::{Fault, PlannedFault};
@@ -121,7 +123,7 @@ async fn inject(cluster: &Cluster, fault: Fault, lasting: Duration) {
             lose_data(cluster, node, matches!(fault, Fault::Wipe { .. }), lasting).await;
         }
         Fault::StateDamage { node, place } => damage_state(cluster, node, place),
-        Fault::CutSender { .. } | Fault::CutFromPeers { .. } => {
+        Fault::CutSender { .. } | Fault::CutFromPeers { .. } | Fault::CutFromGroup { .. } => {
             cut_off(cluster, fault, lasting).await;
         }
         Fault::Join { node } => membership::join(cluster, node).await,
@@ -141,6 +143,10 @@ async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
             (wait_for_sender(cluster, node).await, Fault::Partition { node })
         }
         Fault::CutFromPeers { node } => (leads(cluster, node), fault),
+        Fault::CutFromGroup { node } => {
+            let others = peers_of_led_arc(cluster, node).len();
+            (others > 0 && cluster.ids().len() > others + 1, fault)
+        }
         other => (false, other),
     };
     if is_hit {
@@ -310,6 +316,14 @@ fn leads(cluster: &Cluster, node: usize) -> bool {
     cluster.replica(node).is_some_and(|replica| cluster.arcs().any(|arc| replica.leads(arc)))
 }
 
+/// Returns the other voters of the first arc that a node leads; none if it leads no arc.
+fn peers_of_led_arc(cluster: &Cluster, node: usize) -> Vec<usize> {
+    let statuses = cluster.replica(node).map(|replica| replica.statuses()).unwrap_or_default();
+    let led = statuses.into_iter().find(|status| status.role == Role::Leader);
+    let voters = led.into_iter().flat_map(|status| status.voters);
+    voters.map(place).filter(|other| *other != node).collect()
+}
+
 /// Waits for a limited time until a node leads an arc with undelivered index entries. Returns
 /// whether the node does.
 async fn wait_for_sender(cluster: &Cluster, node: usize) -> bool {
@@ -340,13 +354,19 @@ async fn wait_for_writes(cluster: &Cluster, node: usize) {
 
 async fn inject_link_fault(cluster: &Cluster, fault: Fault, lasting: Duration) {
     let network = &cluster.network;
+    let places = CLIENTS..=cluster.nodes().count();
+    // The end of the fault must restore the same links.
+    let unreachable: Vec<usize> = match fault {
+        Fault::Partition { .. } => places.collect(),
+        Fault::CutFromPeers { .. } => places.skip(1).collect(),
+        Fault::CutFromGroup { node } => peers_of_led_arc(cluster, node),
+        _ => Vec::new(),
+    };
     let change = |on: bool| match fault {
-        Fault::Partition { node } | Fault::CutFromPeers { node } => {
-            let is_whole = matches!(fault, Fault::Partition { .. });
-            let first = if is_whole { CLIENTS } else { CLIENTS + 1 };
-            for other in (first..=cluster.nodes().count()).filter(|other| *other != node) {
-                network.block(node, other, on);
-                network.block(other, node, on);
+        Fault::Partition { node } | Fault::CutFromPeers { node } | Fault::CutFromGroup { node } => {
+            for other in unreachable.iter().filter(|other| **other != node) {
+                network.block(node, *other, on);
+                network.block(*other, node, on);
             }
         }
         Fault::OneWay { from, to } => {

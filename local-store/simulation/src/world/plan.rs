@@ -67,6 +67,12 @@ pub enum Fault {
         /// The node.
         node: usize,
     },
+    /// A node that leads an arc and the other nodes of this arc cannot reach each other, but clients and the
+    /// nodes without the arc can reach all nodes. The fault lasts like [`Fault::CutFromPeers`].
+    CutFromGroup {
+        /// The node.
+        node: usize,
+    },
     /// A partition of a node that leads an arc with undelivered index entries.
     CutSender {
         /// The node.
@@ -159,6 +165,7 @@ impl Fault {
             Self::SlowDisk { .. } => "slow disk",
             Self::Partition { .. } => "partition",
             Self::CutFromPeers { .. } => "cut off from peers",
+            Self::CutFromGroup { .. } => "leader cut off from its arc",
             Self::CutSender { .. } => "sender cut off",
             Self::OneWay { .. } => "one-way partition",
             Self::Loss { .. } => "loss",
@@ -254,6 +261,9 @@ const ARCS: u32 = 3;
 const COORDINATION_US: u64 = 12_000;
 /// The time in milliseconds after which the other nodes have replaced a partitioned leader.
 const ELECTION_MS: u64 = 2_000;
+/// The minimum time in milliseconds for which a node stays that joins and leaves again: long enough for the moves of
+/// its arcs, if no other fault delays them.
+const STAY_MS: u64 = 4_000;
 /// The time in milliseconds before the first fault. The table is created in this time.
 const QUIET_MS: u64 = 1_000;
 /// The average interval of faults in milliseconds.
@@ -335,15 +345,24 @@ fn draw_nodes(seed: u64, nodes: usize) -> (usize, usize) {
 /// a run, so that every move can end. The choice has its own random numbers.
 fn draw_moves(seed: u64, nodes: usize, spares: usize, end: u64) -> Vec<PlannedFault> {
     let mut random = SplitMix64::new(seed ^ 0x6d6f_7665);
-    let count = if spares == 0 { 0 } else { spares + random.up_to(3) };
+    if spares == 0 {
+        return Vec::new();
+    }
+    let (last, count) = ((end - QUIET_MS) * 2 / 3, spares + random.up_to(3));
     let mut moves = Vec::new();
     for number in 0..count {
-        let at_ms = QUIET_MS + random.next_u64() % ((end - QUIET_MS) * 2 / 3).max(1);
+        let at_ms = QUIET_MS + random.next_u64() % last.max(1);
         let fault = match number < spares {
             true => Fault::Join { node: nodes + 1 + number },
             false => Fault::Leave { node: 1 + random.up_to(nodes + spares - 1) },
         };
         moves.push(PlannedFault { at_ms, for_ms: 0, fault });
+    }
+    // In half of the plans the first node that joined leaves again, so that arcs return to nodes that had them.
+    let joined_ms = moves.first().map_or(0, |planned| planned.at_ms);
+    let at_ms = joined_ms + STAY_MS + random.next_u64() % STAY_MS;
+    if random.next_u64().is_multiple_of(2) && at_ms < QUIET_MS + last {
+        moves.push(PlannedFault { at_ms, for_ms: 0, fault: Fault::Leave { node: nodes + 1 } });
     }
     moves
 }
@@ -373,12 +392,15 @@ fn draw_state_damage(seed: u64, nodes: usize, end: u64) -> Option<PlannedFault> 
 
 /// Adapts faults to several arcs. Most kills of a node become kills of a coordinator. Most partitions become
 /// partitions of a node with undelivered index entries, which last until the other nodes have elected a
-/// leader.
+/// leader. Most leaders that are cut off from all peers are cut off from the nodes of one arc instead.
 fn adapt_to_arcs(planned: &mut PlannedFault) {
     let at_ms = planned.at_ms;
     match planned.fault {
         Fault::Kill { node } if !at_ms.is_multiple_of(4) => {
             planned.fault = Fault::KillCoordinator { node, after_us: at_ms % COORDINATION_US };
+        }
+        Fault::CutFromPeers { node } if !at_ms.is_multiple_of(4) => {
+            planned.fault = Fault::CutFromGroup { node };
         }
         Fault::Partition { node } if !at_ms.is_multiple_of(4) => {
             planned.fault = Fault::CutSender { node };
@@ -453,7 +475,7 @@ mod tests {
             assert!(minutes <= ADVANCE_MINUTES_MAX);
             classes.extend(plan.faults.iter().map(|planned| planned.fault.class()));
         }
-        assert_eq!(classes.len(), 25, "{classes:?}");
+        assert_eq!(classes.len(), 26, "{classes:?}");
         assert_ne!(Plan::of(1, 3, 30).faults, Plan::of(2, 3, 30).faults);
     }
 

@@ -34,7 +34,8 @@ pub async fn run(cluster: Cluster) {
                 && is_spare(&cluster, node)
             {
                 if !cluster.machinery(node).is_some_and(|machinery| machinery.was_state_damaged()) {
-                    cluster.blame(format!("node {node} is damaged without a cause: {reason}"));
+                    let what = format!("node {node} is damaged without a cause: {reason}");
+                    cluster.blame("recovery", what);
                 }
                 drop(replica);
                 set_aside(&cluster, node);

@@ -1,6 +1,7 @@
 //! The nodes of a world: the running processes, and their crashes and restarts.
 
 pub mod damage;
+pub mod leaders;
 pub mod membership;
 pub mod replicated;
 
@@ -24,6 +25,8 @@ use super::plan::Plan;
 use super::replica::Replica;
 use super::single::SingleNode;
 use super::ticks;
+use crate::checkers::Violation;
+use crate::checkers::placement::Placement;
 use crate::error::NodeError;
 
 /// The time for which a process that ended without being killed stays down.
@@ -83,7 +86,7 @@ pub struct Cluster {
     pub directory: Directory,
     slots: Arc<Vec<Slot>>,
     fatal: mpsc::UnboundedSender<(usize, u64)>,
-    defects: Arc<Mutex<Vec<String>>>,
+    defects: Arc<Mutex<Vec<Violation>>>,
     /// The number of nodes that create the cluster.
     founders: usize,
 }
@@ -119,6 +122,7 @@ impl Cluster {
         });
         tokio::spawn(membership::run(cluster.clone()));
         tokio::spawn(damage::run(cluster.clone()));
+        tokio::spawn(leaders::run(cluster.clone()));
         cluster
     }
 
@@ -166,6 +170,25 @@ impl Cluster {
         let target: BTreeSet<u64> = slots.filter_map(|slot| ring.node_id(*slot)).collect();
         leader.learners.is_empty()
             && leader.voters.iter().copied().collect::<BTreeSet<_>>() == target
+    }
+
+    /// Returns the target of the newest ring, and the replicas that run; `None` if no node knows a ring.
+    #[must_use]
+    pub fn placement(&self) -> Option<Placement> {
+        let ring = self.ring()?;
+        let number = |slot: &partition::Slot| usize::from(slot.number());
+        let runs = |node: &usize, arc| {
+            let statuses = self.replica(*node).map(|replica| replica.statuses());
+            statuses.into_iter().flatten().any(|status| status.arc == arc)
+        };
+        Some(Placement {
+            members: ring.members().iter().map(number).collect(),
+            targets: ring.replicas.iter().map(|arc| arc.iter().map(number).collect()).collect(),
+            replicas: self
+                .arcs()
+                .map(|arc| self.nodes().filter(|it| runs(it, arc)).collect())
+                .collect(),
+        })
     }
 
     /// Returns the newest ring that a running node knows.
@@ -261,7 +284,7 @@ impl Cluster {
 
     /// Returns the defects that are not the effect of a fault.
     #[must_use]
-    pub fn defects(&self) -> Vec<String> {
+    pub fn defects(&self) -> Vec<Violation> {
         self.defects.lock().clone()
     }
 
@@ -364,16 +387,18 @@ impl Cluster {
                     self.environment.coverage.hit("damaged disk");
                     self.wipe(node, "it is damaged");
                 }
-                NodeError::Damaged(_) | NodeError::Broken(_) => return self.blame(what),
+                NodeError::Damaged(_) | NodeError::Broken(_) => {
+                    return self.blame("recovery", what);
+                }
             }
             tokio::time::sleep(RETRY_AFTER).await;
         }
-        self.blame(format!("node {node} did not start in {STARTS_MAX} attempts"));
+        self.blame("recovery", format!("node {node} did not start in {STARTS_MAX} attempts"));
     }
 
-    /// Records a defect that is not the effect of a fault.
-    pub fn blame(&self, what: String) {
-        self.defects.lock().push(what);
+    /// Records a defect that is not the effect of a fault, as a violation of this checker.
+    pub fn blame(&self, checker: &'static str, what: String) {
+        self.defects.lock().push(Violation { checker, what });
     }
 
     /// Starts a process. Returns false if the process ended during its start.
