@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use partition::mutation::{self, Mutation};
 use partition::{Command, Ring, RingChange, Slot};
 
 use super::group::Group;
@@ -48,7 +49,7 @@ pub(super) async fn run(store: WeakStore, replicas: Weak<Replicas>) {
                 {
                     forget_left(&upgraded, &ring).await;
                 }
-            } else if !target.contains(&node.id()) {
+            } else if !target.contains(&node.id()) && !mutation::is_active(Mutation::KeepReplica) {
                 remove(&own, node.arc(), upgraded.remote_group(node.arc())).await;
             }
         }
@@ -151,7 +152,7 @@ async fn forget_left(store: &Store, ring: &Ring) {
         let is_in = |(_, members): &(u64, BTreeSet<NodeId>)| {
             ring.node_id(*slot).is_some_and(|id| members.contains(&id))
         };
-        if memberships.iter().any(is_in) {
+        if memberships.iter().any(is_in) && !mutation::is_active(Mutation::ForgetTooEarly) {
             continue;
         }
         let forget = RingChange::Forget { slot: *slot };
