@@ -15,6 +15,7 @@ use openraft::raft::{
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::{EmptyNode, OptionalSend};
+use partition::QUEUE_KEYS;
 use partition::mutation::{self, Mutation};
 
 use crate::replica::{Snapshot, SnapshotData, read_part};
@@ -87,6 +88,9 @@ impl Connection {
             let mut pairs = pairs;
             if last && mutation::is_active(Mutation::LoseEndOfSnapshot) {
                 pairs.truncate(pairs.len() * 3 / 4);
+            }
+            if mutation::is_active(Mutation::SnapshotWithoutStream) {
+                pairs.retain(|(key, _)| key.first() != Some(&QUEUE_KEYS));
             }
             let meta = snapshot.meta.clone();
             let part = SnapshotPart { vote, meta, transfer, sequence, pairs, last };

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
+use partition::mutation::{self, Mutation};
 use tokio::sync::{Mutex, watch};
 
 use crate::clock::Clock;
@@ -166,7 +167,7 @@ impl Replicas {
             Request::Submit(_) | Request::ReadIndex | Request::Read(_) | Request::Status => {
                 Response::NotLeader
             }
-            Request::Append(_) | Request::Snapshot(_) if message.to == self.parts.id => {
+            _ if message.to == self.parts.id && creates_replica(&message.request) => {
                 match self.add(message.arc).await {
                     Ok(node) => node.handle(message).await,
                     Err(error) => Response::Refused(error.to_string()),
@@ -224,7 +225,8 @@ impl Replicas {
     ) -> Result<bool, StartError> {
         let is_over = |node: &Node| {
             let (at, members) = committed;
-            !members.contains(&self.parts.id) && node.membership_index() < Some(*at)
+            mutation::is_active(Mutation::LeaveWhileMember)
+                || (!members.contains(&self.parts.id) && node.membership_index() < Some(*at))
         };
         let _turn = self.changes.lock().await;
         let Some(node) = self.get(arc).filter(is_over) else { return Ok(false) };
@@ -253,6 +255,12 @@ impl Replicas {
             node.shutdown().await;
         }
     }
+}
+
+/// Returns whether a message to a node without a replica of the arc creates the replica.
+fn creates_replica(request: &Request) -> bool {
+    matches!(request, Request::Append(_) | Request::Snapshot(_))
+        || mutation::is_active(Mutation::VoteUnfilled)
 }
 
 /// Replaces a state with an empty state. The files of the earlier state are removed when their last reader has

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use locks::Mutex;
+use partition::mutation::{self, Mutation};
 use storage::{Error, LsmOptions, MemoryStorage, Storage, StorageFolder};
 
 /// An empty storage beside the state. It is filled with a snapshot and then adopted as the state.
@@ -221,7 +222,9 @@ impl StateLocation for DirectoryLocation {
     }
 
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
-        staged.storage.persist()?;
+        if !mutation::is_active(Mutation::AdoptUnpersisted) {
+            staged.storage.persist()?;
+        }
         let mut storages = self.storages.lock();
         // After a restart, the pointer may name this storage, so it is never removed, even if
         // writing the pointer fails.

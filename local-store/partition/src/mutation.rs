@@ -69,11 +69,64 @@ pub enum Mutation {
     AnswerBeforeDecision,
     /// A write that was stored as a delta is decoded with the condition values of its base.
     ConditionOfModel,
+    /// A read of an arc on other nodes is answered before everything that it needs was fetched.
+    ReadIncomplete,
+    /// A node without a majority answers consistent reads of other nodes.
+    RemoteReadWithoutIndex,
+    /// A replica answers a read of another node before it has applied the entries that the read must
+    /// show.
+    RemoteReadUnapplied,
+    /// A replica omits the last pair of a range that another node reads.
+    LoseEndOfRange,
+    /// A write to an arc on other nodes is sent to another arc.
+    SendToOtherArc,
+    /// A node never looks for the next leader of an arc on other nodes.
+    KeepOldLeader,
+    /// A node reads the tables and the ring of an arc on other nodes only once.
+    KeepOldDefinitions,
+    /// A store uses its replica of an arc that has moved to other nodes.
+    KeepUsingReplica,
+    /// A replica that was added to a running node does not deliver its outbox.
+    SkipRelayOfMoved,
+    /// A node never removes the replica of an arc that has moved to other nodes.
+    KeepReplica,
+    /// A node removes its replica when the ring changes, while it is still a member of the group.
+    LeaveWhileMember,
+    /// The log does not record that a node has joined a group.
+    ForgetJoined,
+    /// The log does not record that a node has left a group.
+    ForgetLeft,
+    /// The ring takes a replica from a node, but gives it to no other node.
+    LosePlace,
+    /// A change of the ring is not stored, so it is lost at a restart.
+    ForgetRing,
+    /// A node that lost its disk keeps its incarnation.
+    ReuseIncarnation,
+    /// A leaving node is removed from the ring while groups still have it.
+    ForgetTooEarly,
+    /// A node without a replica votes in the elections of its arc.
+    VoteUnfilled,
+    /// The sender of a snapshot omits the stream records.
+    SnapshotWithoutStream,
+    /// A restarted replica forgets the locks of transactions over several arcs.
+    ForgetLocks,
+    /// A transaction over several arcs whose coordinator was lost is always committed.
+    CommitAbandoned,
+    /// A write does not maintain an index that is being built.
+    IgnoreUnfinishedIndex,
+    /// A flush of the engine omits the first key.
+    FlushForgetsKey,
+    /// The engine reads a queue file again after its rows were merged into another file.
+    KeepJoinedQueue,
+    /// The engine lists a queue file before the file is durable.
+    QueueWithoutSync,
+    /// A snapshot becomes the state before it is durable.
+    AdoptUnpersisted,
 }
 
 impl Mutation {
     /// All deliberate faults.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 56] = [
         Self::ReplyBeforeSync,
         Self::IgnoreSyncError,
         Self::SkipDirectorySync,
@@ -104,6 +157,32 @@ impl Mutation {
         Self::ForgetDecision,
         Self::AnswerBeforeDecision,
         Self::ConditionOfModel,
+        Self::ReadIncomplete,
+        Self::RemoteReadWithoutIndex,
+        Self::RemoteReadUnapplied,
+        Self::LoseEndOfRange,
+        Self::SendToOtherArc,
+        Self::KeepOldLeader,
+        Self::KeepOldDefinitions,
+        Self::KeepUsingReplica,
+        Self::SkipRelayOfMoved,
+        Self::KeepReplica,
+        Self::LeaveWhileMember,
+        Self::ForgetJoined,
+        Self::ForgetLeft,
+        Self::LosePlace,
+        Self::ForgetRing,
+        Self::ReuseIncarnation,
+        Self::ForgetTooEarly,
+        Self::VoteUnfilled,
+        Self::SnapshotWithoutStream,
+        Self::ForgetLocks,
+        Self::CommitAbandoned,
+        Self::IgnoreUnfinishedIndex,
+        Self::FlushForgetsKey,
+        Self::KeepJoinedQueue,
+        Self::QueueWithoutSync,
+        Self::AdoptUnpersisted,
     ];
 }
 

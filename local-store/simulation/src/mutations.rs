@@ -14,6 +14,27 @@ use crate::world::plan::Plan;
 /// The number of seeds within which a fault must be found.
 pub const SEEDS_MAX: u64 = 60;
 
+/// The faults of the ring: of nodes that join and leave, of arcs that move, and of arcs on other nodes.
+const OF_RING: [Mutation; 17] = [
+    Mutation::ReadIncomplete,
+    Mutation::RemoteReadWithoutIndex,
+    Mutation::RemoteReadUnapplied,
+    Mutation::LoseEndOfRange,
+    Mutation::SendToOtherArc,
+    Mutation::KeepOldLeader,
+    Mutation::KeepOldDefinitions,
+    Mutation::KeepUsingReplica,
+    Mutation::SkipRelayOfMoved,
+    Mutation::KeepReplica,
+    Mutation::LeaveWhileMember,
+    Mutation::ForgetJoined,
+    Mutation::ForgetLeft,
+    Mutation::LosePlace,
+    Mutation::ForgetRing,
+    Mutation::ForgetTooEarly,
+    Mutation::VoteUnfilled,
+];
+
 /// The checkers whose violations are unspecific. The violations of other checkers are reported
 /// first.
 const VAGUE: [&str; 3] = ["liveness", "recovery", "panic"];
@@ -21,7 +42,7 @@ const VAGUE: [&str; 3] = ["liveness", "recovery", "panic"];
 /// The discovery of a fault: the seed, the world, and the checkers that failed.
 #[derive(Clone, Debug)]
 pub struct Detection {
-    /// The first seed that found the fault.
+    /// The first of the tried seeds that found the fault.
     pub seed: u64,
     /// The kind of world: three nodes, one node, or power-loss images.
     pub world: &'static str,
@@ -70,8 +91,8 @@ impl MutationResult {
 /// Searches for one fault.
 fn find(mutation: Mutation, seconds: u64) -> MutationResult {
     let by_run = |nodes, world| {
-        (1..=SEEDS_MAX).find_map(|seed| {
-            let plan = Plan { mutation: Some(mutation), ..Plan::of(seed, nodes, seconds) };
+        plans(mutation, nodes, seconds).into_iter().find_map(|plan| {
+            let seed = plan.seed;
             let mut violations = run(&plan, false).violations;
             // A violation of the test harness itself does not count, so another seed must find the
             // fault.
@@ -96,8 +117,23 @@ fn find(mutation: Mutation, seconds: u64) -> MutationResult {
         activate(None);
         found
     };
-    let found = by_run(3, "three nodes").or_else(|| by_run(1, "one node")).or_else(by_image);
+    let mut found = by_run(3, "three nodes");
+    if !OF_RING.contains(&mutation) {
+        found = found.or_else(|| by_run(1, "one node")).or_else(by_image);
+    }
     MutationResult { mutation, found }
+}
+
+/// Returns the plans to try for a fault, in order. A fault of the ring has no effect in worlds with one arc, and
+/// rarely in worlds whose nodes have every arc and never join.
+fn plans(mutation: Mutation, nodes: usize, seconds: u64) -> Vec<Plan> {
+    let plan = |seed| Plan { mutation: Some(mutation), ..Plan::of(seed, nodes, seconds) };
+    let mut plans: Vec<Plan> = (1..=SEEDS_MAX).map(plan).collect();
+    if OF_RING.contains(&mutation) {
+        plans.retain(|plan| plan.arcs > 1);
+        plans.sort_by_key(|plan| plan.spares == 0);
+    }
+    plans
 }
 
 /// Searches for seeds that find these faults, several faults concurrently, and passes each result

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use futures::future::BoxFuture;
+use partition::mutation::{self, Mutation};
 
 use super::Node;
 use crate::error::SubmitError;
@@ -25,13 +26,15 @@ impl Node {
 
     /// Reads keys and ranges for a node that has no replica of the group.
     async fn answer_read(&self, wanted: &Wanted) -> Response {
-        let index = match wanted.is_strong {
+        let is_strong = wanted.is_strong && !mutation::is_active(Mutation::RemoteReadWithoutIndex);
+        let index = match is_strong {
             true => match self.inner.reader.read_index().await {
                 Ok(index) => index.max(wanted.at_least),
                 Err(rejection) => return rejection.into(),
             },
             false => wanted.at_least,
         };
+        let index = if mutation::is_active(Mutation::RemoteReadUnapplied) { 0 } else { index };
         // The sender waits only this long.
         match tokio::time::timeout(FORWARD_TIMEOUT, self.applied(index)).await {
             Ok(Ok(())) => {}

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use partition::mutation::{self, Mutation};
+
 use super::NodeLog;
 use super::record::Record;
 use crate::ring::ArcId;
@@ -28,6 +30,9 @@ impl NodeLog {
     /// # Errors
     /// When the disk has failed.
     pub async fn join(&self, arc: ArcId) -> io::Result<()> {
+        if mutation::is_active(Mutation::ForgetJoined) {
+            return Ok(());
+        }
         self.write_durably(arc, [Record::Joined]).await
     }
 
@@ -36,6 +41,9 @@ impl NodeLog {
     /// # Errors
     /// When the disk has failed.
     pub async fn leave(&self, arc: ArcId) -> io::Result<()> {
+        if mutation::is_active(Mutation::ForgetLeft) {
+            return Ok(());
+        }
         self.write_durably(arc, [Record::Left]).await
     }
 }

@@ -6,6 +6,7 @@
 
 use std::ops::ControlFlow;
 
+use partition::mutation::{self, Mutation};
 use partition::{ReadError, View};
 use serde::{Deserialize, Serialize};
 
@@ -89,5 +90,8 @@ fn find_range(view: &dyn View, range: &WantedRange) -> Result<FoundRange, ReadEr
         found.pairs.push((key.to_vec(), value.to_vec()));
         ControlFlow::Continue(())
     })?;
+    if found.pairs.len() > 1 && mutation::is_active(Mutation::LoseEndOfRange) {
+        found.pairs.pop();
+    }
     Ok(found)
 }

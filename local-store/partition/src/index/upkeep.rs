@@ -117,6 +117,11 @@ pub(crate) fn entry_changes<'t, 'i>(
         return Ok(changes);
     }
     for index in table.indexes.iter().filter(|index| index.is_maintained()) {
+        if index.status != IndexStatus::Active
+            && mutation::is_active(Mutation::IgnoreUnfinishedIndex)
+        {
+            continue;
+        }
         let entry = |image: Option<&'i Image>| match image {
             Some(image) => index.entry_of(table, change.key, image.encoded()),
             None => Ok(None),

@@ -94,7 +94,10 @@ impl Machine {
         if mutation::is_active(Mutation::ApplyTwice) {
             state.applied_index = state.applied_index.saturating_sub(1);
         }
-        let locks = Locks::read(view)?;
+        let locks = match mutation::is_active(Mutation::ForgetLocks) {
+            true => Locks::default(),
+            false => Locks::read(view)?,
+        };
         Ok(Self {
             arc_position: position,
             state,

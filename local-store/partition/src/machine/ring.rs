@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::command::reply::Reply;
 use crate::keys::ring as ring_key;
 use crate::machine::Machine;
+use crate::mutation::{self, Mutation};
 use crate::ring::Ring;
 use crate::ring::change::RingChange;
 use crate::ring::refusal::RingRefusal;
@@ -31,7 +32,10 @@ impl Machine {
             Err(refusal) => return Ok(Reply::Invalid(refusal.to_string())),
         };
         if changed != *self.ring {
-            ring_key::write(overlay, &changed)?;
+            let is_first = matches!(change, RingChange::Found { .. });
+            if is_first || !mutation::is_active(Mutation::ForgetRing) {
+                ring_key::write(overlay, &changed)?;
+            }
             self.ring = Arc::new(changed.clone());
         }
         Ok(Reply::Ring(Box::new(changed)))

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::mutation::{self, Mutation};
 use crate::ring::placement::{place, place_first};
 use crate::ring::refusal::{ADDRESS_BYTES_MAX, RingRefusal};
 use crate::ring::{NODES_MAX, REPLICAS, Ring, RingNode, Slot};
@@ -155,7 +156,7 @@ impl Ring {
             let (asked, found) = (lost, node.incarnation);
             return Err(RingRefusal::UnknownIncarnation { slot, asked, found });
         }
-        if lost == node.incarnation {
+        if lost == node.incarnation && !mutation::is_active(Mutation::ReuseIncarnation) {
             node.incarnation += 1;
         }
         Ok(())

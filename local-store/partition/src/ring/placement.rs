@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::mutation::{self, Mutation};
 use crate::ring::exchange::Exchange;
 use crate::ring::{REPLICAS, Slot};
 
@@ -45,7 +46,9 @@ fn move_replicas(current: &[Vec<Slot>], nodes: &BTreeSet<Slot>) -> Vec<Vec<Slot>
     exchange.settle(needed + needed / 10);
     let in_order = |(replicas, found): (&Vec<Slot>, BTreeSet<Slot>)| {
         let kept = replicas.iter().filter(|slot| found.contains(slot)).copied();
-        let fresh = found.iter().filter(|slot| !replicas.contains(slot)).copied();
+        let is_new =
+            |slot: &&Slot| !replicas.contains(slot) && !mutation::is_active(Mutation::LosePlace);
+        let fresh = found.iter().filter(is_new).copied();
         kept.chain(fresh).collect()
     };
     current.iter().zip(exchange.holders()).map(in_order).collect()

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use partition::mutation::{self, Mutation};
 use partition::{Command, Ring, RingChange, Slot};
 use tokio::time::Instant;
 
@@ -59,7 +60,8 @@ pub(super) async fn run(store: WeakStore, replicas: Weak<Replicas>) {
                 }
             } else {
                 led_since.remove(&node.arc());
-                if !target.contains(&node.id()) {
+                let is_kept = target.contains(&node.id());
+                if !is_kept && !mutation::is_active(Mutation::KeepReplica) {
                     remove(&own, node.arc(), upgraded.remote_group(node.arc())).await;
                 }
             }
@@ -81,7 +83,7 @@ enum Step {
     Nothing,
     /// Another node must lead, because this node leaves the group.
     Transfer(NodeId),
-    /// The members are right, and this node should lead, so that all nodes lead equally many groups.
+    /// The members are right, and this other node should lead, so that all nodes lead equally many groups.
     HandOver(NodeId),
     /// These nodes become the voters.
     Change(BTreeSet<NodeId>),
@@ -171,7 +173,7 @@ async fn forget_left(store: &Store, ring: &Ring) {
         let is_in = |(_, members): &(u64, BTreeSet<NodeId>)| {
             ring.node_id(*slot).is_some_and(|id| members.contains(&id))
         };
-        if memberships.iter().any(is_in) {
+        if memberships.iter().any(is_in) && !mutation::is_active(Mutation::ForgetTooEarly) {
             continue;
         }
         let forget = RingChange::Forget { slot: *slot };

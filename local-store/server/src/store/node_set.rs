@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use futures::FutureExt as _;
+use partition::mutation::{self, Mutation};
 use partition::{ARCS_MAX, ReadError, View};
 use tokio::sync::watch;
 
@@ -154,7 +155,7 @@ impl Store {
     /// No process with a replica answers in time.
     pub async fn fetch_missing(&self) -> Result<bool, Unavailable> {
         let Some(pinned) = &self.pinned else { return Ok(false) };
-        if !self.is_missing() {
+        if !self.is_missing() || mutation::is_active(Mutation::ReadIncomplete) {
             return Ok(false);
         }
         let views = self.shared.remote.iter().zip(pinned.remote.iter());

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use partition::mutation::{self, Mutation};
+
 use super::{Store, WeakStore};
 use node::{Node, Replicas};
 
@@ -45,7 +47,10 @@ pub(super) async fn follow(
         begun.retain(|node| running.iter().any(|other| other.is_same(node)));
         for node in running.iter() {
             if !begun.iter().any(|other| other.is_same(node)) {
-                begin(&upgraded, node);
+                let is_first = filled.iter().any(|other| other.is_same(node));
+                if is_first || !mutation::is_active(Mutation::SkipRelayOfMoved) {
+                    begin(&upgraded, node);
+                }
                 begun.push(node.clone());
             }
         }
@@ -71,6 +76,9 @@ impl Store {
     fn use_replicas(&self, replicas: Vec<Node>) {
         self.shared.nodes.send_if_modified(|nodes| {
             let known = nodes.first().map(Vec::as_slice).unwrap_or_default();
+            if mutation::is_active(Mutation::KeepUsingReplica) && replicas.len() < known.len() {
+                return false;
+            }
             let is_same = known.len() == replicas.len()
                 && known.iter().zip(&replicas).all(|(one, other)| one.is_same(other));
             if !is_same {

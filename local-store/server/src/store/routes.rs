@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::{join_all, try_join_all};
+use partition::mutation::{self, Mutation};
 use partition::{Catalogue, Command, Destination, Reply, Table, TableId, can_follow, destination};
 
+use super::group::Group;
 use super::{Store, Unavailable, transactions};
 use node::ring::ArcId;
 
@@ -90,7 +92,14 @@ pub(super) async fn for_items(
 async fn send(store: &Store, waiting: CommandsByArc) -> Result<Vec<(usize, Reply)>, Unavailable> {
     let sends = waiting.into_iter().map(|(arc, commands)| async move {
         let (places, commands): (Vec<usize>, Vec<Command>) = commands.into_iter().unzip();
-        let replies = store.group(arc).submit(commands).await?;
+        let is_write = matches!(commands.first(), Some(Command::Write(_)));
+        let group = match store.group(arc) {
+            Group::Elsewhere(_) if is_write && mutation::is_active(Mutation::SendToOtherArc) => {
+                store.group(ArcId((arc.0 + 1) % store.arc_count()))
+            }
+            group => group,
+        };
+        let replies = group.submit(commands).await?;
         Ok::<_, Unavailable>(places.into_iter().zip(replies))
     });
     Ok(try_join_all(sends).await?.into_iter().flatten().collect())

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::{join_all, try_join_all};
+use partition::mutation::{self, Mutation};
 use partition::{
     Command, Decide, Decision, Finish, PreparedHead, Reply, TransactionId, read_incomplete,
     read_prepared_heads,
@@ -91,8 +92,9 @@ pub(crate) async fn finish_prepared(
     let Some(Reply::Decided { commit }) = replies.first() else {
         return Err(Unavailable::Unknown("unexpected reply to a decision".to_owned()));
     };
+    let commit = *commit || mutation::is_active(Mutation::CommitAbandoned);
     tracing::info!(commit, "recovered an unfinished transaction");
-    let finish = Finish { id, began, commit: *commit, operations: prepared.operations };
+    let finish = Finish { id, began, commit, operations: prepared.operations };
     store.group(arc).submit(vec![Command::Finish(finish)]).await?;
     Ok(())
 }

@@ -394,7 +394,8 @@ impl State {
                 None => Vec::new(),
             };
             let in_tree = |first| first != QUEUE_KEYS;
-            let versions = table.versions(in_tree).chain(listed);
+            let forgotten = usize::from(mutation::is_active(Mutation::FlushForgetsKey));
+            let versions = table.versions(in_tree).skip(forgotten).chain(listed);
             self.tables.flush(versions, oldest)?;
             let renewed = flush.map(|flush| Arc::new(flush.finish()));
             let mut view_states = self.view_states();

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use partition::QUEUE_PREFIX_BYTES;
+use partition::mutation::{self, Mutation};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -434,7 +435,9 @@ impl FileWriter {
         self.out.append(&list)?;
         let trailer = [&list_bytes.to_le_bytes()[..], &checksum.to_le_bytes(), &MAGIC].concat();
         self.out.append(&trailer)?;
-        self.out.sync_data()?;
+        if !mutation::is_active(Mutation::QueueWithoutSync) {
+            self.out.sync_data()?;
+        }
         // This sync makes the file's name durable.
         self.unfinished.folder.sync()?;
         let Some(name) = self.unfinished.name.take() else { return Ok(None) };

@@ -10,6 +10,7 @@ use std::io;
 use std::sync::Arc;
 
 use lsm_tree::{InternalValue, SeqNo};
+use partition::mutation::{self, Mutation};
 
 use super::super::folder::Folder;
 use super::super::is_full;
@@ -87,7 +88,9 @@ impl QueueFlush {
         let changed = queues.iter().filter(|queue| changed.contains(&queue.file.number()));
         let mut listed: Vec<(u64, Option<Listing>)> =
             changed.map(|queue| (queue.file.number(), Some(queue.listing()))).collect();
-        listed.extend(joined.iter().map(|queue| (queue.file.number(), None)));
+        let is_kept = mutation::is_active(Mutation::KeepJoinedQueue);
+        let removed = joined.iter().filter(|_| !is_kept);
+        listed.extend(removed.map(|queue| (queue.file.number(), None)));
         listed.sort_unstable_by_key(|(number, _)| *number);
         let unused = joined.into_iter().map(|queue| queue.file).collect();
         let next = before.next + 1;
@@ -115,7 +118,9 @@ impl QueueFlush {
     /// Completes the change after the tree has stored the rows: files that are no longer listed are
     /// removed when their last user drops them.
     pub(in super::super) fn finish(self) -> Queues {
-        self.unused.iter().for_each(|file| file.remove_when_unused());
+        if !mutation::is_active(Mutation::KeepJoinedQueue) {
+            self.unused.iter().for_each(|file| file.remove_when_unused());
+        }
         self.queues
     }
 }
