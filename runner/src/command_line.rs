@@ -13,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 use crate::check::{self, CheckArguments};
 use crate::clock::{self, ClockArguments, TtlArguments};
 use crate::console::{self, ConsoleArguments};
+use crate::copy::{self, CopyArguments};
 use crate::data_model::{self, ModelArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
@@ -85,6 +86,8 @@ enum Verb {
     Model(ModelArguments),
     /// Load a CSV or JSON file into a table
     Load(LoadArguments),
+    /// Copy all tables to another endpoint while clients write to them
+    Copy(CopyArguments),
     /// Inspect streams and explain what happened to each record
     Streams(StreamsArguments),
     /// Show, freeze or advance the store's clock
@@ -275,6 +278,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit> {
         Verb::Check(arguments) => Ok(check::run(&arguments, output, &read(&context)?)),
         Verb::Model(arguments) => Box::pin(data_model::run(&arguments, output)).await,
         Verb::Load(arguments) => Box::pin(load::run(arguments, output, stack_if_there)).await,
+        Verb::Copy(arguments) => Box::pin(copy::run(&arguments, output)).await,
         Verb::Streams(arguments) => Box::pin(streams::run(&arguments, output)).await,
         Verb::Clock(arguments) => Box::pin(clock::run(&arguments, output)).await,
         Verb::Ttl(arguments) => Box::pin(clock::run_ttl(&arguments, output)).await,

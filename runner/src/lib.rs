@@ -1,13 +1,14 @@
 //! The library of the binary `weir`: the command line, and the commands for the template and the
 //! running system.
 //!
-//! `up` and `demo` run a template with the crate `local`. The commands on tables are in
+//! `up` and `demo` run a template with the crate `local`. The other commands on tables are in
 //! `operations` and `load`.
 
 pub mod check;
 pub mod clock;
 pub mod command_line;
 pub mod console;
+pub mod copy;
 pub mod data_model;
 pub mod demo;
 pub mod doctor;

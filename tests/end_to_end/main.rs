@@ -18,6 +18,7 @@ mod console;
 mod console_jobs;
 mod console_streams;
 mod console_tables;
+mod copy;
 mod crash;
 mod documented_commands;
 mod editions;

@@ -152,7 +152,7 @@ impl LocalStore {
         let address = wait_for("the store to listen", START_MAX, || {
             assert!(!process.has_ended(), "{}", process.log());
             let log = process.log();
-            let (_, behind) = log.split_once("http://")?;
+            let (_, behind) = log.split_once("listening on http://")?;
             behind.split_whitespace().next().map(str::to_owned)
         });
         Self { process, endpoint: Endpoint::new(&address) }

@@ -11,6 +11,7 @@ const VERBS: &str = "runner/client/src/interruption.rs";
 const REPORTED_BY: &[(&str, &str)] = &[
     ("demo", "runner/src/demo/mod.rs"),
     ("load", "runner/load/src/lanes.rs"),
+    ("copy", "runner/src/copy/mod.rs"),
     ("streams redrive", "runner/src/streams/redrive.rs"),
     ("ttl sweep", "runner/src/clock.rs"),
     ("archive check", "runner/operations/src/archive/check.rs"),

@@ -122,6 +122,7 @@ pub const NATURES: &[(&str, SignalReaction)] = &[
     ("model template", Short),
     ("model export", Short),
     ("load", Long("run the same command again: puts are repeated, and counted lines are skipped")),
+    ("copy", Long("run the same command again: it copies and compares all items again")),
     ("streams ls", Short),
     ("streams shards", Short),
     ("streams tail", UntilInterrupted),

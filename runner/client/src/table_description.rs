@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::TimeToLiveStatus;
-use model::KeyAttributeType;
+use aws_sdk_dynamodb::types::{KeyType, TableDescription, TimeToLiveStatus};
+use model::{KeyAttribute, KeyAttributeType, KeySchema};
 
 use crate::failure::{Context, Result, fatal};
 
@@ -38,6 +38,21 @@ pub async fn key_attributes(
         definitions.get(&name).map(|key_type| (name, *key_type))
     };
     Ok(description.key_schema().iter().filter_map(key).collect())
+}
+
+/// Returns the key schema in the description of a table; `None` if the description is incomplete.
+#[must_use]
+pub fn schema_of(table: &TableDescription) -> Option<KeySchema> {
+    let attribute = |wanted: &KeyType| {
+        let element = table.key_schema().iter().find(|element| element.key_type() == wanted)?;
+        let name = element.attribute_name();
+        let definition =
+            table.attribute_definitions().iter().find(|found| found.attribute_name() == name)?;
+        let attribute_type =
+            KeyAttributeType::from_descriptor(definition.attribute_type().as_str())?;
+        Some(KeyAttribute { name: name.to_owned(), attribute_type })
+    };
+    Some(KeySchema { partition: attribute(&KeyType::Hash)?, sort: attribute(&KeyType::Range) })
 }
 
 /// Returns the TTL attribute of a table; `None` if TTL is off.

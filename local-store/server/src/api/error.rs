@@ -16,6 +16,7 @@ use super::cancellation::{
 use super::error_type::ErrorType;
 use super::response::Response;
 use crate::store::Unavailable;
+use crate::store::handover::HandedOver;
 use crate::traffic::{Access, Excess};
 
 /// An unsuccessful response.
@@ -457,6 +458,13 @@ impl From<ReadError> for ApiError {
     fn from(error: ReadError) -> Self {
         tracing::error!(%error, "a request could not read from storage");
         Self::new(ErrorType::InternalServerError, "The request could not read the store's data")
+    }
+}
+
+/// Returns an error that SDKs do not retry, because a retry fails until the client uses the new endpoint.
+impl From<HandedOver> for ApiError {
+    fn from(error: HandedOver) -> Self {
+        Self::validation(error.to_string())
     }
 }
 

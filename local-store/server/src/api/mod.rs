@@ -113,6 +113,10 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     let operation = operation.ok_or_else(ApiError::unknown_operation)?;
     let json = json.ok_or_else(|| ApiError::serialization("The request has no body"))?;
     let parameters = Parameters::of_body(&json)?;
+    let _permit = match operation.is_change(parameters) {
+        true => Some(store.handover().permit_write().await?),
+        false => None,
+    };
     let mut is_up_to_date = is_strong_read(operation, &json);
     let all = store;
     let mut damage_met = 0;

@@ -73,6 +73,20 @@ impl Operation {
         statements.is_ok_and(|found| found.is_some_and(|found| found.iter().all(is_select)))
     }
 
+    /// Returns whether a request may change items or tables.
+    pub(super) fn is_change(self, parameters: Parameters<'_>) -> bool {
+        match self {
+            Self::DescribeContinuousBackups
+            | Self::DescribeLimits
+            | Self::DescribeTimeToLive
+            | Self::GetResourcePolicy
+            | Self::ListStreams
+            | Self::ListTables
+            | Self::ListTagsOfResource => false,
+            _ => !self.is_read(parameters),
+        }
+    }
+
     /// Returns the path of member names to the items in a request that are to be written.
     pub(super) fn items_at(self) -> &'static [&'static str] {
         match self {

@@ -1,5 +1,5 @@
-//! The admin endpoint. It controls the store's clock, deletes expired items, deletes all tables, shows and
-//! splits partitions, and shows the shards and the newest records of a stream.
+//! The admin endpoint. It controls the store's clock, deletes expired items, deletes all tables, hands the
+//! store over, shows and splits partitions, and shows the shards and the newest records of a stream.
 //!
 //! | request | response |
 //! |---|---|
@@ -8,6 +8,8 @@
 //! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the number of delete commands |
 //! | `DELETE /_weir/tables` | `{"deleted":N}`: all tables, in one log entry of each arc |
 //! | `GET /_weir/status` | see `status` |
+//! | `GET /_weir/handover` | `{"to":"URL"}`; `null` while the store accepts writes |
+//! | `POST /_weir/handover` with `{"to":"URL"}` | the same, when all later writes are refused |
 //! | `POST /_weir/ring/leave` with `{"node":N}` | the ring, see `ring` |
 //! | `GET /_weir/partitions/<table>` | see `partitions` |
 //! | `POST /_weir/partitions/<table>/split` | see `partitions` |
@@ -24,7 +26,7 @@ use model::json::{self, Json};
 use partition::{Command, ReadError, Reply, Shard, View, read_last_sequence};
 
 use super::admin_answer::{Answer, find_table, last_stream, refusal, success};
-use super::{newest_records, partitions, ring, status};
+use super::{handover, newest_records, partitions, ring, status};
 use crate::store::{Store, SweepResult};
 
 /// The prefix of all paths of the admin endpoint.
@@ -34,7 +36,7 @@ pub(super) const PREFIX: &str = "/_weir/";
 /// year.
 const TIME_MAX: u64 = 253_402_300_799_999;
 const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, DELETE /_weir/tables, \
-    GET /_weir/status, POST /_weir/ring/leave, GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
+    GET /_weir/status, GET /_weir/handover, POST /_weir/handover, POST /_weir/ring/leave, GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
     GET /_weir/streams/<table>, or POST /_weir/streams/<table>/newest";
 const CLOCK_CHANGES: &str = "{\"freeze\":true}, {\"advance_ms\":N} or {\"resume\":true}";
 
@@ -59,6 +61,8 @@ pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8])
         (&Method::POST, "ttl/sweep") => sweep(store).await,
         (&Method::DELETE, "tables") => delete_tables(store).await,
         (&Method::GET, "status") => success(status::describe(store).await),
+        (&Method::GET, "handover") => handover::show(store).await,
+        (&Method::POST, "handover") => handover::hand_over(store, body).await,
         (&Method::POST, "ring/leave") => ring::leave(store, body).await,
         (method, path) => match (method, path.split_once('/')) {
             (&Method::GET, Some(("streams", table))) => show_stream(store, table).await,
@@ -167,6 +171,13 @@ async fn sweep(store: &Store) -> Answer {
 /// reset the store with this request between two test cases, so it must be fast.
 async fn delete_tables(store: &Store) -> Answer {
     let place = "DELETE /_weir/tables";
+    let _permit = match store.handover().permit_write().await {
+        Ok(permit) => permit,
+        Err(error) => {
+            let instead = "the request to the new endpoint";
+            return refusal(StatusCode::CONFLICT, &error.to_string(), place, instead);
+        }
+    };
     let catalogue = store.catalogue();
     let own: Vec<_> = catalogue.by_name().filter(|table| store.owns(table)).collect();
     if own.is_empty() {

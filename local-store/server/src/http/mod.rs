@@ -6,6 +6,7 @@
 mod admin;
 mod admin_answer;
 mod coding;
+mod handover;
 mod newest_records;
 mod partitions;
 mod request_id;

@@ -83,6 +83,7 @@ impl Store {
             membership: None,
             region: "us-east-1".to_owned(),
             account: "000000000000".to_owned(),
+            handover: super::handover::Handover::default(),
             lock: None,
         };
         Self { shared: Arc::new(shared), pinned: None, owner: None }

@@ -11,6 +11,7 @@ mod assembly;
 mod cluster;
 mod directory;
 mod group;
+pub(crate) mod handover;
 pub(crate) mod long_reads;
 mod member;
 mod movement;
@@ -49,6 +50,7 @@ use self::assembly::Ids;
 use self::directory::Host;
 pub use self::directory::Problem;
 use self::group::Group;
+use self::handover::Handover;
 use self::long_reads::{LongReads, SHORT_READ_KEYS};
 pub use self::member::Member;
 use self::member::Membership;
@@ -168,6 +170,7 @@ struct Shared {
     membership: Option<Membership>,
     region: String,
     account: String,
+    handover: Handover,
     /// The lock on the data directory; `None` for a store without a directory.
     lock: Option<FileDisk>,
 }
@@ -266,6 +269,7 @@ impl Store {
             membership: Some(membership),
             region: config.region,
             account: config.account,
+            handover: Handover::default(),
             lock: Some(lock),
         };
         Ok(Self { shared: Arc::new(shared), pinned: None, owner: None })
@@ -282,6 +286,7 @@ impl Store {
 
     async fn open_inner(config: Config, on_fatal: OnFatal) -> Result<Self, Problem> {
         let (lock, token_key) = (lock(&config)?, TokenKey::open(&config.directory)?);
+        let handover = Handover::open(&config.directory)?;
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
         let Config { replicas, arcs, .. } = config;
         if !(1..=ARCS_MAX).contains(&arcs) {
@@ -307,6 +312,7 @@ impl Store {
             membership: None,
             region: config.region,
             account: config.account,
+            handover,
             lock: Some(lock),
         };
         let store = Self { shared: Arc::new(shared), pinned: None, owner: None };

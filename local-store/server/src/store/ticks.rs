@@ -222,6 +222,10 @@ async fn sweep_arc(
                     patience = Duration::ZERO;
                     break;
                 }
+                // After a handover nothing is deleted: the items stay as they were copied.
+                let Ok(_permit) = store.handover().permit_write().await else {
+                    return Ok(swept);
+                };
                 swept.expired += u64::try_from(found.commands.len()).unwrap_or(u64::MAX);
                 group.submit(found.commands).await?;
             }

@@ -10,7 +10,6 @@
 use std::collections::HashSet;
 use std::process::Stdio;
 
-use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, Put, PutRequest, TransactWriteItem, WriteRequest,
 };
@@ -27,12 +26,13 @@ use tokio::sync::mpsc::{self, error::SendError};
 
 use super::head_change::put_head;
 use super::{Place, PrepareArguments, prune, reading};
+use crate::batches::write_batch;
 use client::attribute::{from_sdk_item, to_sdk_item};
 use client::contention::{Attempts, NotApplied, why_not_applied};
 use client::failure::{Context, Failure, Result, fatal};
 use client::interruption;
 use client::item_key;
-use client::sdk_error::{is_condition_failed, is_throttle};
+use client::sdk_error::is_condition_failed;
 use client::table_description::key_attributes;
 
 /// Maximum number of items in a request, set by DynamoDB.
@@ -43,9 +43,6 @@ pub(super) const BATCHES_AT_ONCE: usize = 8;
 const QUEUE_ITEMS: usize = 1_000;
 /// Maximum number of items of an edition. A hash of each key is kept in memory to find duplicates.
 const ITEMS_MAX: u64 = 50_000_000;
-/// Maximum number of consecutive attempts that write no item of a batch because the table is
-/// throttled.
-const ATTEMPTS_MAX: u32 = 12;
 
 /// Writes the next edition.
 ///
@@ -313,48 +310,12 @@ async fn write(place: &Place, edition: &Edition, items: mpsc::Receiver<Item>) ->
     let written = requests
         .try_chunks(BATCH_ITEMS)
         .map_err(|error| error.1)
-        .map_ok(|batch| write_batch(place, batch))
+        .map_ok(|batch| write_batch(&place.client, &place.table, batch))
         .try_buffer_unordered(BATCHES_AT_ONCE)
         .try_collect::<()>()
         .await;
     progress.finish_and_clear();
     written.map(|()| digest)
-}
-
-/// Writes a batch. Retries unprocessed items as long as attempts make progress.
-pub(super) async fn write_batch(place: &Place, requests: Vec<WriteRequest>) -> Result<()> {
-    write_batch_within(place, requests, ATTEMPTS_MAX).await
-}
-
-async fn write_batch_within(
-    place: &Place,
-    mut requests: Vec<WriteRequest>,
-    attempts_max: u32,
-) -> Result<()> {
-    let mut attempt = 0;
-    while attempt < attempts_max {
-        let request = place.client.batch_write_item();
-        let left = match request.request_items(&place.table, requests.clone()).send().await {
-            Ok(answer) => {
-                let left = answer.unprocessed_items.into_iter().flatten();
-                left.flat_map(|(_, left)| left).collect()
-            }
-            Err(error) if error.code().is_some_and(is_throttle) => requests.clone(),
-            Err(error) => {
-                return Err(error).context(|| format!("cannot write table `{}`", place.table));
-            }
-        };
-        if left.is_empty() {
-            return Ok(());
-        }
-        attempt = if left.len() < requests.len() { 0 } else { attempt + 1 };
-        requests = left;
-        tokio::time::sleep(std::time::Duration::from_millis(10 << attempt.min(9))).await;
-    }
-    Err(Failure::Retry(format!(
-        "table `{}` is throttled: some items were not written",
-        place.table
-    )))
 }
 
 /// Marks the edition as ready.
@@ -401,6 +362,7 @@ mod tests {
 
     use super::super::store_tests::{items, listening, of_file, place};
     use super::*;
+    use crate::batches::{ATTEMPTS_MAX, write_batch_within};
     use crate::counters::testing::serve;
     use testing::store::TestStore;
 
@@ -482,7 +444,7 @@ mod tests {
         answers.push("{}".to_owned());
         let answers: Vec<_> = answers.iter().map(|text| (200, text.as_str(), false)).collect();
         let (listener, place) = listening().await;
-        let writing = write_batch(&place, deletes(count));
+        let writing = write_batch(&place.client, &place.table, deletes(count));
         assert_eq!(tokio::join!(serve(listener, &answers), writing).1, Ok(()));
     }
 
@@ -495,17 +457,17 @@ mod tests {
         let (throttled, denied) = (error("ThrottlingException"), error("AccessDeniedException"));
         let (listener, place) = listening().await;
         let answers = [(400, throttled.as_str(), false), (200, "{}", false)];
-        let writing = write_batch(&place, deletes(2));
+        let writing = write_batch(&place.client, &place.table, deletes(2));
         let (requests, written) = tokio::join!(serve(listener, &answers), writing);
         assert_eq!((requests.len(), written), (2, Ok(())));
         let (listener, place) = listening().await;
         let answers = [(400, throttled.as_str(), false); 2];
-        let writing = write_batch_within(&place, deletes(2), 2);
+        let writing = write_batch_within(&place.client, &place.table, deletes(2), 2);
         let written = tokio::join!(serve(listener, &answers), writing).1;
         assert!(matches!(written, Err(Failure::Retry(_))), "{written:?}");
         let (listener, place) = listening().await;
         let answers = [(400, denied.as_str(), false)];
-        let writing = write_batch(&place, deletes(2));
+        let writing = write_batch(&place.client, &place.table, deletes(2));
         let written = tokio::join!(serve(listener, &answers), writing).1;
         assert!(
             written

@@ -18,8 +18,9 @@ use rules::versions::edition::{
 };
 use rules::versions::version_text;
 
-use super::prepare::{BATCHES_AT_ONCE, write_batch};
+use super::prepare::BATCHES_AT_ONCE;
 use super::{Place, reading};
+use crate::batches::write_batch;
 use client::contention::{Attempts, NotApplied, why_not_applied};
 use client::failure::{Context, Failure, Result};
 use client::interruption;
@@ -145,7 +146,7 @@ async fn remove_part(place: &Place, number: u64, part: u64, progress: &ProgressB
     stream::iter(batches)
         .map_ok(|batch| async move {
             let count = batch.len() as u64;
-            write_batch(place, batch).await?;
+            write_batch(&place.client, &place.table, batch).await?;
             progress.inc(count);
             Ok(())
         })

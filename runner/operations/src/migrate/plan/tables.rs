@@ -1,28 +1,20 @@
 //! Describes tables and reads their items, for plans and migrations.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::{
-    AttributeValue as Sdk, KeyType, KeysAndAttributes, TableDescription,
-};
+use aws_sdk_dynamodb::types::TableDescription;
 use design::capacity::IndexShape;
 use futures::{StreamExt, TryStreamExt, stream};
-use model::limits::BATCH_GET_KEYS_MAX;
-use model::{AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, PrimaryKey};
+use model::{AttributeValue, Item, KeySchema};
 use rules::migration::plan::{Direction, Plan};
 
+pub(crate) use crate::batches::get_all;
 use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::indexes;
 use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use client::sdk_error::{error_text, is_not_found};
-
-/// Maximum number of consecutive responses without any requested item. With one more, the read
-/// fails, because DynamoDB throttles the table.
-const THROTTLED_MAX: u32 = 8;
-/// Pause after the first response without an item; each later pause is longer by the same time.
-const THROTTLED_PAUSE: Duration = Duration::from_millis(50);
+use client::table_description::schema_of;
 
 /// Number of tables that are described concurrently. AWS allows ten `DescribeTable` requests per
 /// second.
@@ -104,17 +96,7 @@ pub(crate) fn schemas(tables: &BTreeMap<String, TableFacts>) -> BTreeMap<String,
 }
 
 fn facts(table: &TableDescription) -> Option<TableFacts> {
-    let attribute = |wanted: &KeyType| {
-        let element = table.key_schema().iter().find(|element| element.key_type() == wanted)?;
-        let name = element.attribute_name();
-        let definition =
-            table.attribute_definitions().iter().find(|found| found.attribute_name() == name)?;
-        let attribute_type =
-            KeyAttributeType::from_descriptor(definition.attribute_type().as_str())?;
-        Some(KeyAttribute { name: name.to_owned(), attribute_type })
-    };
-    let schema =
-        KeySchema { partition: attribute(&KeyType::Hash)?, sort: attribute(&KeyType::Range) };
+    let schema = schema_of(table)?;
     let stream = table.stream_specification().filter(|stream| stream.stream_enabled());
     let view = stream.and_then(|stream| stream.stream_view_type());
     let units = table.provisioned_throughput().and_then(|units| units.write_capacity_units());
@@ -190,44 +172,4 @@ pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Opti
         format!("cannot read an item of table `{table}`: {}", error_text(&error))
     })?;
     answer.item.map(from_sdk_item).transpose()
-}
-
-/// Reads items by their keys with strongly consistent reads. Omits missing items.
-pub(crate) async fn get_all(
-    client: &Client,
-    table: &str,
-    schema: &KeySchema,
-    keys: impl IntoIterator<Item = &PrimaryKey>,
-) -> Result<BTreeMap<PrimaryKey, Item>> {
-    let keys = keys.into_iter().map(|key| to_sdk_item(&key.to_item(schema)));
-    let mut missing: Vec<HashMap<String, Sdk>> = keys.collect();
-    let (mut items, mut without_progress) = (BTreeMap::new(), 0);
-    while !missing.is_empty() {
-        let some = missing.split_off(missing.len().saturating_sub(BATCH_GET_KEYS_MAX));
-        let asked = some.len();
-        let request = KeysAndAttributes::builder().set_keys(Some(some)).consistent_read(true);
-        let request = request.build().map_err(|error| error.to_string())?;
-        let answer = client.batch_get_item().request_items(table, request).send().await;
-        let answer = answer.map_err(|error| {
-            format!("cannot read items of table `{table}`: {}", error_text(&error))
-        })?;
-        for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
-            let item = from_sdk_item(item)?;
-            let key = schema.key_of_item(&item).map_err(|error| error.to_string())?;
-            items.insert(key, item);
-        }
-        let left = answer.unprocessed_keys.into_iter().flatten();
-        let left: Vec<_> = left.flat_map(|(_, keys)| keys.keys).collect();
-        without_progress = if left.len() < asked { 0 } else { without_progress + 1 };
-        if without_progress > THROTTLED_MAX {
-            return Err(fatal!(
-                "DynamoDB throttles the reads of `{table}`; run the command again later"
-            ));
-        }
-        if !left.is_empty() {
-            tokio::time::sleep(THROTTLED_PAUSE * without_progress.max(1)).await;
-        }
-        missing.extend(left);
-    }
-    Ok(items)
 }
