@@ -263,6 +263,7 @@ async fn run_round(
         tokio::time::sleep(Duration::from_millis(load)).await;
         let what =
             |HarnessError(error)| format!("{}: after \u{201c}{fault}\u{201d}: {error}", round.name);
+        let has_moves = round.founders.is_some() && cluster.has_moves().await;
         let recovery = inflict(*fault, &mut cluster, &mut random).await.map_err(what)?;
         let mut kind = match round.founders {
             None => EMBEDDED.to_owned(),
@@ -270,6 +271,9 @@ async fn run_round(
         };
         if round.arcs > 1 {
             kind = format!("{kind}, {} arcs", round.arcs);
+        }
+        if has_moves {
+            kind.push_str(", during a move");
         }
         summary.recoveries.entry(kind).or_default().push(recovery);
         progress();

@@ -312,6 +312,16 @@ impl Cluster {
         None
     }
 
+    /// Returns whether a node leaves or an arc moves, according to the first process that answers.
+    pub async fn has_moves(&self) -> bool {
+        for place in &self.members {
+            if let Some(status) = self.status(*place).await {
+                return rest::has_moves(&status);
+            }
+        }
+        false
+    }
+
     /// Waits until the store is at rest: every node votes and is up to date again, and no replica moves. Ends the
     /// processes whose nodes have left the ring.
     ///
