@@ -80,11 +80,6 @@ class Node:
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) * 1_000_000 / os.sysconf("SC_CLK_TCK")
 
-    def written_bytes(self):
-        """Returns the bytes that the process has sent to the disk: its log and its states."""
-        lines = pathlib.Path(f"/proc/{self.process.pid}/io").read_text().splitlines()
-        return int(dict(line.split(": ") for line in lines)["write_bytes"])
-
     def end(self):
         self.process.terminate()
         self.process.wait()
@@ -135,17 +130,14 @@ class Cluster:
         return ring, sent
 
     def work(self):
-        """Returns for each node: CPU time in us, bytes to the disk, syncs of the log, bytes sent to other nodes."""
-        statuses = {number: node.status() for number, node in self.nodes.items()}
-        return [
-            (
-                self.nodes[number].cpu_us(),
-                self.nodes[number].written_bytes(),
-                max(replica["log_syncs"] for replica in status["replicas"] if replica["node"] == number),
-                status["sent_to_peers_bytes"],
-            )
-            for number, status in statuses.items()
-        ]
+        """Returns for each node: CPU time in us, bytes and number of the log's syncs, bytes sent to other nodes."""
+        work = []
+        for number, node in self.nodes.items():
+            status = node.status()
+            # All replicas of a node share its log.
+            own = next(replica for replica in status["replicas"] if replica["node"] == number)
+            work.append((node.cpu_us(), own["log_synced_bytes"], own["log_syncs"], status["sent_to_peers_bytes"]))
+        return work
 
     def sent_state_bytes(self):
         return sum(node.status()["sent_state_bytes"] for node in self.nodes.values())
@@ -214,9 +206,9 @@ def cost(binaries, size, seconds, rate):
         writes = sum(done)
         work = [statistics.mean(end[kind] - begin[kind] for begin, end in zip(before, after)) / writes
                 for kind in range(4)]
-        cpu, written, syncs, sent = work
+        cpu, synced, syncs, sent = work
         show(f"{size} nodes", f"{writes / seconds:.0f} writes/s; each node for each write: {cpu:.1f} us of CPU, "
-             f"{written:.0f} bytes to the disk, {syncs:.3f} syncs, {sent:.0f} bytes to other nodes")
+             f"{synced:.0f} bytes in {syncs:.3f} syncs, {sent:.0f} bytes to other nodes")
         return work
 
 
@@ -285,7 +277,7 @@ def main():
     for size in sizes[1:]:
         expected = sizes[0] / size
         ratios = [own / first / expected for own, first in zip(costs[size], costs[sizes[0]])]
-        names = ("CPU", "bytes to the disk", "syncs", "bytes to other nodes")
+        names = ("CPU", "synced bytes", "syncs", "bytes to other nodes")
         show(f"{size} beside {sizes[0]}", ", ".join(f"{name} {ratio:.2f}" for name, ratio in zip(names, ratios))
              + f" times {sizes[0]}/{size}")
     if arguments.moves:

@@ -89,7 +89,7 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
             // also covers entries that were written before the node started, which the other
             // triggers do not count.
             _ = log_check.tick() => {
-                let checked = if log.usage().1 > LOG_BYTES_KEPT && log.is_held_by(*arc) {
+                let checked = if log.usage().file_bytes > LOG_BYTES_KEPT && log.is_held_by(*arc) {
                     make_durable(&maintenance).await
                 } else {
                     lull.check(&maintenance).await
@@ -139,8 +139,7 @@ impl Maintenance {
         let Progress { snapshot: Some(snapshot), purged, matched, .. } = self.progress() else {
             return Ok(());
         };
-        let (_, log_bytes) = self.log.usage();
-        let before = match log_bytes > LOG_BYTES_KEPT {
+        let before = match self.log.usage().file_bytes > LOG_BYTES_KEPT {
             true => snapshot,
             false => snapshot
                 .min(self.before_recent.index())

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use openraft::{Instant as _, RaftMetrics, ServerState};
 use serde::{Deserialize, Serialize};
 
+use crate::node_log::LogUsage;
 use crate::ring::ArcId;
 pub use crate::scrub::Progress;
 pub use crate::transfer::Transfer;
@@ -76,6 +77,8 @@ pub struct Status {
     pub log_bytes: u64,
     /// Syncs of the node's log since the node started.
     pub log_syncs: u64,
+    /// Bytes of the records that these syncs made durable.
+    pub log_synced_bytes: u64,
     /// Whether the node's disk is damaged. The node is set aside and rebuilt once its peers can
     /// continue without it. Until then the node does not lead if another node can lead.
     pub is_damaged: bool,
@@ -94,7 +97,7 @@ impl Status {
         node: NodeId,
         arc: ArcId,
         metrics: &RaftMetrics<TypeConfig>,
-        (log_syncs, log_bytes): (u64, u64),
+        log: LogUsage,
     ) -> Self {
         let membership = metrics.membership_config.membership();
         let filled = metrics.replication.iter().flatten().filter(|(peer, _)| **peer != node);
@@ -122,8 +125,9 @@ impl Status {
                 .filter_map(|(peer, at)| Some((*peer, at.as_ref()?.index)))
                 .collect(),
             silent_ms: silent_ms(node, metrics),
-            log_bytes,
-            log_syncs,
+            log_bytes: log.file_bytes,
+            log_syncs: log.syncs,
+            log_synced_bytes: log.synced_bytes,
             is_damaged: false,
             scrub: Progress::default(),
             state_bytes: 0,
@@ -153,6 +157,7 @@ impl Status {
             silent_ms: None,
             log_bytes: 0,
             log_syncs: 0,
+            log_synced_bytes: 0,
             is_damaged: false,
             scrub: Progress::default(),
             state_bytes: 0,

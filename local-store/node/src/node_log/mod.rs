@@ -74,6 +74,17 @@ enum Completion {
     Signal(oneshot::Sender<()>),
 }
 
+/// The work of a node's log since the node started, and the size of its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogUsage {
+    /// The number of syncs.
+    pub syncs: u64,
+    /// The bytes of the records that were synced.
+    pub synced_bytes: u64,
+    /// The size of the files, in bytes.
+    pub file_bytes: u64,
+}
+
 struct State {
     groups: BTreeMap<ArcId, Group>,
     queue: Vec<QueuedItem>,
@@ -89,6 +100,7 @@ struct State {
     /// The reason of the first failure. When it is set, the log accepts no further records.
     failed: Option<String>,
     syncs: u64,
+    synced_bytes: u64,
     log_bytes: u64,
     /// The size of a small segment, in bytes: see [`log::Options::small_bytes`].
     small_bytes: u64,
@@ -138,6 +150,7 @@ impl NodeLog {
             next_position: log.next_index(),
             failed: None,
             syncs: 0,
+            synced_bytes: 0,
             log_bytes: log.file_bytes(),
             small_bytes: log.options().small_bytes(),
         };
@@ -179,12 +192,12 @@ impl NodeLog {
         Some(self.shared.lock().groups.get(&arc)?.purged?.index)
     }
 
-    /// Returns the number of syncs since the node started, and the size of the log's files in
-    /// bytes.
+    /// Returns the work of the log since the node started, and the size of its files.
     #[must_use]
-    pub fn usage(&self) -> (u64, u64) {
+    pub fn usage(&self) -> LogUsage {
         let state = self.shared.lock();
-        (state.syncs, state.log_bytes)
+        let State { syncs, synced_bytes, log_bytes, .. } = *state;
+        LogUsage { syncs, synced_bytes, file_bytes: log_bytes }
     }
 
     /// Returns whether the oldest entry of this group prevents the truncation of the files.
@@ -478,7 +491,7 @@ impl Shared {
         }
         let mut state = self.lock();
         state.syncs += 1;
-        state.writing_bytes = 0;
+        state.synced_bytes += std::mem::take(&mut state.writing_bytes) as u64;
         state.log_bytes = log_bytes;
         for group in state.groups.values_mut() {
             group.shrink(written, KEPT_BYTES_MAX);

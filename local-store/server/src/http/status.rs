@@ -64,6 +64,7 @@ fn replica(status: &Status, committed: Option<u64>) -> Value {
         "silent_ms": status.silent_ms,
         "log_bytes": status.log_bytes,
         "log_syncs": status.log_syncs,
+        "log_synced_bytes": status.log_synced_bytes,
         "damaged": status.is_damaged,
         "state_bytes": status.state_bytes,
         "scrub": {

@@ -135,6 +135,8 @@ pub(crate) struct Invitation {
     pub(crate) founders: Vec<u64>,
     /// The key that authenticates the cluster's tokens, such as shard iterators.
     pub(crate) token_key: Vec<u8>,
+    /// The addresses of the ring's nodes; empty when the cluster is created.
+    pub(crate) addresses: BTreeMap<u64, SocketAddr>,
 }
 
 /// The state of a clock after it was changed.

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::{fs, io};
 
+use partition::{Ring, RingNode, Slot};
+
 /// The file, a JSON object of slots and addresses.
 const FILE: &str = "peers";
 
@@ -13,6 +15,16 @@ const FILE: &str = "peers";
 pub(super) fn read(data: &Path) -> BTreeMap<u64, SocketAddr> {
     let text = fs::read(data.join(FILE)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// Returns the addresses of the ring's nodes. An address in `flags` wins.
+pub(super) fn of_ring(ring: &Ring, flags: &BTreeMap<u64, SocketAddr>) -> BTreeMap<u64, SocketAddr> {
+    let address = |(slot, node): (&Slot, &RingNode)| {
+        let slot = u64::from(slot.number());
+        let own = flags.get(&slot).copied();
+        Some((slot, own.or_else(|| node.address.as_ref()?.parse().ok())?))
+    };
+    ring.nodes.iter().filter_map(address).collect()
 }
 
 /// Keeps the addresses. A reader sees the earlier or the new ones.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use futures::future::join_all;
-use partition::{Ring, RingNode, Slot};
+use partition::Ring;
 use tokio::task::JoinSet;
 
 use super::{QUESTION, addresses};
@@ -77,12 +77,7 @@ impl Membership {
 
     /// Connects to the nodes of the ring at their addresses.
     pub(in crate::store) fn follow(&self, ring: &Ring) {
-        let address = |(slot, node): (&Slot, &RingNode)| {
-            let slot = u64::from(slot.number());
-            let own = self.flags.get(&slot).copied();
-            Some((slot, own.or_else(|| node.address.as_ref()?.parse().ok())?))
-        };
-        let addresses: BTreeMap<u64, SocketAddr> = ring.nodes.iter().filter_map(address).collect();
+        let addresses = addresses::of_ring(ring, &self.flags);
         let changed = self.peers.set_ring(&addresses);
         if changed && let Err(error) = addresses::write(&self.data, &addresses) {
             tracing::warn!(%error, "cannot keep the addresses of the nodes");

@@ -32,7 +32,6 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use self::admission::{NotAdmitted, Refusal};
 use self::founding::{begin_when_all_have_joined, found_ring};
 pub(super) use self::membership::Membership;
 use self::peer_service::{PeerService, PendingInvitation};
@@ -136,6 +135,7 @@ pub(super) async fn start(
     tasks.spawn(peer::serve(member.listener, Arc::clone(&local), peer_service.clone()));
     let begin = StartingMember {
         data: data.to_owned(),
+        flags: &member.addresses,
         transfers: Arc::new(Transfers::new(member.transfer_bytes_per_second)),
         local,
         peers,
@@ -159,8 +159,8 @@ pub(super) async fn start(
     tasks.spawn(restart::run(Weak::clone(&own), peers, data.into(), restart));
     let ready = begin.wait_for_leaders(&replicas).await.and_then(|()| TokenKey::of_member(data));
     let token_key = stop_on_error(&replicas, ready).await?;
-    let (data, flags) = (data.to_owned(), member.addresses);
     let peers = begin.peers;
+    let (data, flags) = (data.to_owned(), member.addresses);
     Ok((replicas, token_key, Membership { peers, data, flags, own, arcs, _tasks: tasks }))
 }
 
@@ -208,6 +208,8 @@ async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFi
 /// The state of a process whose node has not started yet.
 struct StartingMember<'a> {
     data: PathBuf,
+    /// The addresses in the flags of this process.
+    flags: &'a BTreeMap<u64, SocketAddr>,
     transfers: Arc<Transfers>,
     local: Arc<Local>,
     peers: Arc<Peers>,
@@ -289,42 +291,6 @@ impl StartingMember<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Joins a running cluster as a new node.
-    async fn join_ring(
-        &self,
-        files: Option<NodeFiles>,
-        address: SocketAddr,
-    ) -> Result<Arc<Replicas>, Problem> {
-        // An earlier start may have got an identity and died before it stored anything.
-        if files.is_some() {
-            drop(files);
-            cluster::set_aside(&self.data, self.local.slot, HOLDS_NOTHING)?;
-        }
-        let mut progress = WaitReport::new();
-        let mut refused_since = None;
-        let question = Question::JoinRing { slot: self.local.slot, address };
-        loop {
-            match self.ask_for_invitation(&question).await {
-                Ok(invitation) => {
-                    let files = self.adopt_identity(&invitation, None)?;
-                    tracing::info!("joined the cluster as node {}", self.local.slot);
-                    return Ok(self.start_node(files).await?);
-                }
-                Err(NotAdmitted(Refusal::OfRing(reason))) => {
-                    return Err(Problem::Fatal(Fatal::new(reason)));
-                }
-                Err(error) => progress.log(&error.to_string()),
-            }
-            if let Some(reason) = self.peers.refusals().first() {
-                let since = *refused_since.get_or_insert_with(Instant::now);
-                if since.elapsed() > REFUSAL_WAIT {
-                    return Err(Problem::Fatal(Fatal::new(reason)));
-                }
-            }
-            tokio::time::sleep(ROUND).await;
-        }
     }
 
     /// Joins an existing cluster, or creates a new one.
@@ -479,7 +445,9 @@ impl StartingMember<'_> {
             all = false;
             let (arcs, founders) = (own.arcs, own.founders.clone());
             let token_key = token_key.clone();
-            let invitation = Invitation { identity, arcs, founders, token_key };
+            // The flags of all founders have the same addresses.
+            let addresses = BTreeMap::new();
+            let invitation = Invitation { identity, arcs, founders, token_key, addresses };
             let asked = self.peers.ask(*slot, &Question::Join(invitation), JOINING).await;
             // A peer that joins adopts an identity, which closes the connection, so the peer's
             // answer may be lost. The next round checks whether the peer has joined.
@@ -488,48 +456,6 @@ impl StartingMember<'_> {
             }
         }
         Ok(all)
-    }
-
-    /// Requests a new identity from each peer in turn, until the leader assigns one.
-    async fn rejoin(&self) -> Result<Invitation, NotAdmitted> {
-        self.ask_for_invitation(&Question::Rejoin { slot: self.local.slot }).await
-    }
-
-    /// Asks each peer in turn, until the leader of the first arc answers with an identity.
-    async fn ask_for_invitation(&self, question: &Question) -> Result<Invitation, NotAdmitted> {
-        let mut reasons = Vec::new();
-        for slot in self.peers.slots() {
-            match self.peers.ask(slot, question, JOINING).await {
-                Ok(Answer::Rejoined(invitation)) => return Ok(invitation),
-                Ok(Answer::NotAdmitted(reason)) => {
-                    return Err(NotAdmitted(Refusal::OfRing(reason)));
-                }
-                Ok(Answer::Refused(reason)) => reasons.push(reason),
-                other => reasons.push(Unanswered::of(other).to_string()),
-            }
-        }
-        Err(NotAdmitted(Refusal::NotYet(reasons)))
-    }
-
-    /// Stores the identity of the invitation durably as the identity of this process.
-    fn adopt_identity(
-        &self,
-        invitation: &Invitation,
-        files: Option<NodeFiles>,
-    ) -> Result<NodeFiles, Problem> {
-        TokenKey::adopt(&self.data, &invitation.token_key)?;
-        if let Some(files) = files {
-            let is_same = identity_of(&files.identity) == invitation.identity;
-            if is_same && files.identity.arcs == invitation.arcs {
-                return Ok(files);
-            }
-            drop(files);
-            cluster::set_aside(&self.data, self.local.slot, HOLDS_NOTHING)?;
-        }
-        let PeerIdentity { cluster, node } = invitation.identity.clone();
-        let founders = invitation.founders.clone();
-        let identity = Identity::of_founders(cluster, node, invitation.arcs, founders);
-        cluster::create_slot(&self.data, self.local.slot, identity, self.host)
     }
 
     /// Waits until each arc has a leader, up to [`LEADER_WAIT`].

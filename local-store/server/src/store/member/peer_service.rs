@@ -1,5 +1,6 @@
 //! The service that answers messages of peers, before this process's node has started and while it runs.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
@@ -9,7 +10,7 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::directory;
-use super::{JOINING, QUESTION};
+use super::{JOINING, QUESTION, addresses};
 use crate::peer::{
     Answer, ClockState, Handler, Invitation, Local, PeerIdentity, PeerTransport, Peers, Question,
     Who,
@@ -188,7 +189,9 @@ impl PeerService {
             founders = self.local.slots.iter().copied().collect();
         }
         let (arcs, token_key) = (self.arcs(), token_key.as_bytes().to_vec());
-        Answer::Rejoined(Invitation { identity, arcs, founders, token_key })
+        let ring = running.map(|running| running.first.ring()).unwrap_or_default();
+        let addresses = addresses::of_ring(&ring, &BTreeMap::new());
+        Answer::Rejoined(Invitation { identity, arcs, founders, token_key, addresses })
     }
 
     fn set_clock(&self, state: ClockState) -> Answer {

@@ -444,3 +444,29 @@ async fn a_node_joins_and_another_leaves() {
     let fourth = all.open_with(4, known, true).await.map_err(|e| e.to_string()).unwrap();
     check_all(&fourth, 40).await;
 }
+
+/// Goal: a new node takes its share even if the only node that it knows does not have the first arc, which has the
+/// ring.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_joins_through_a_node_without_the_ring() {
+    let all = Processes::new(5, 4);
+    let mut founders = all.addresses.clone();
+    let fifth_address = founders.remove(&5).unwrap();
+    let open = |slot| all.open_with(slot, founders.clone(), false);
+    let opened = tokio::join!(open(1), open(2), open(3), open(4));
+    let [first, _second, _third, fourth] = [opened.0, opened.1, opened.2, opened.3]
+        .map(|store| store.map_err(|e| e.to_string()).unwrap());
+    assert!(fourth.statuses().iter().all(|status| status.arc != ArcId::FIRST));
+    make(&first, "items").await;
+    put(&first, 0).await;
+    let known = BTreeMap::from([(4, founders[&4]), (5, fifth_address)]);
+    let fifth = all.open_with(5, known, true).await.map_err(|e| e.to_string()).unwrap();
+    let has_its_share = || {
+        let statuses = fifth.statuses();
+        statuses.len() == 2 && statuses.iter().all(|status| status.voters.contains(&5))
+    };
+    wait_until("the new node has a fifth of 12 replicas", has_its_share).await;
+    let knows_all = || fifth.ring().is_some_and(|ring| ring.nodes.len() == 5);
+    wait_until("the new node knows the ring", knows_all).await;
+    check_all(&fifth, 1).await;
+}
