@@ -228,6 +228,8 @@ def moves(binaries, seconds, state_mb):
         ring, sent_by_left = cluster.rest(), 0
         before = cluster.sent_state_bytes()
         load = cluster.generator("update", seconds)
+        # The generator first creates and fills its tables, and does not repeat these requests.
+        time.sleep(3)
         begun = time.monotonic()
         lines = []
         for number in (4, 5, 6, 7, 2, 3, 5):

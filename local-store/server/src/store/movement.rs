@@ -36,8 +36,8 @@ const QUESTION: Duration = Duration::from_secs(5);
 /// Moves replicas while the store exists: one group at a time of those that this node leads, so that a node
 /// sends one state at a time.
 pub(super) async fn run(store: WeakStore, replicas: Weak<Replicas>) {
-    // For each arc that this node leads, since when. At most one entry for each arc.
-    let mut led_since: BTreeMap<ArcId, Instant> = BTreeMap::new();
+    // The arcs that this node leads.
+    let mut led: BTreeMap<ArcId, Lead> = BTreeMap::new();
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
         let (Some(upgraded), Some(own)) = (store.upgrade(), replicas.upgrade()) else { return };
@@ -46,8 +46,8 @@ pub(super) async fn run(store: WeakStore, replicas: Weak<Replicas>) {
         for node in own.running().iter() {
             let target = members(&ring, node.arc());
             if node.leads() {
-                let since = *led_since.entry(node.arc()).or_insert_with(Instant::now);
-                let may_hand_over = since.elapsed() >= LEAD_MIN;
+                let lead = led.entry(node.arc()).or_insert_with(Lead::begin);
+                let may_hand_over = lead.may_end(node.status().last_log);
                 let change = lead_change(&upgraded, node, may_hand_over);
                 let changed = tokio::time::timeout(CHANGE, change).await;
                 if changed.is_err() {
@@ -59,13 +59,33 @@ pub(super) async fn run(store: WeakStore, replicas: Weak<Replicas>) {
                     forget_left(&upgraded, &ring).await;
                 }
             } else {
-                led_since.remove(&node.arc());
+                led.remove(&node.arc());
                 let is_kept = target.contains(&node.id());
                 if !is_kept && !mutation::is_active(Mutation::KeepReplica) {
                     remove(&own, node.arc(), upgraded.remote_group(node.arc())).await;
                 }
             }
         }
+    }
+}
+
+/// The time for which this node has led an arc, and the end of the arc's log at the last check.
+struct Lead {
+    since: Instant,
+    last_log: Option<u64>,
+}
+
+impl Lead {
+    fn begin() -> Self {
+        Self { since: Instant::now(), last_log: None }
+    }
+
+    /// Returns whether the preferred leader may take over: this node has led long enough, and there was no write
+    /// since the last check, because a write in flight would get an unknown outcome.
+    fn may_end(&mut self, last_log: Option<u64>) -> bool {
+        let is_quiet = self.last_log == last_log;
+        self.last_log = last_log;
+        is_quiet && self.since.elapsed() >= LEAD_MIN
     }
 }
 
@@ -212,6 +232,15 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_arc_is_not_handed_over() {
+        let mut lead = Lead::begin();
+        assert!(!lead.may_end(Some(7)) && !lead.may_end(Some(7)));
+        tokio::time::advance(LEAD_MIN).await;
+        assert!(!lead.may_end(Some(8)));
+        assert!(lead.may_end(Some(8)));
+    }
 
     #[test]
     fn a_group_moves_step_by_step() {

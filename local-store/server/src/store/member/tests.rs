@@ -458,7 +458,9 @@ async fn a_node_joins_through_a_node_without_the_ring() {
         .map(|store| store.map_err(|e| e.to_string()).unwrap());
     assert!(fourth.statuses().iter().all(|status| status.arc != ArcId::FIRST));
     make(&first, "items").await;
-    put(&first, 0).await;
+    for key in 0..5 {
+        put(&first, key).await;
+    }
     let known = BTreeMap::from([(4, founders[&4]), (5, fifth_address)]);
     let fifth = all.open_with(5, known, true).await.map_err(|e| e.to_string()).unwrap();
     let has_its_share = || {
@@ -468,5 +470,5 @@ async fn a_node_joins_through_a_node_without_the_ring() {
     wait_until("the new node has a fifth of 12 replicas", has_its_share).await;
     let knows_all = || fifth.ring().is_some_and(|ring| ring.nodes.len() == 5);
     wait_until("the new node knows the ring", knows_all).await;
-    check_all(&fifth, 1).await;
+    check_all(&fifth, 5).await;
 }
