@@ -48,7 +48,7 @@ pub use self::forward::{
 pub use self::leadership::Ballot;
 pub use self::local_transport::LocalTransport;
 pub use self::node::{Node, Parts, Settings, WeakNode};
-pub use self::node_log::{GroupLog, LogUsage, NodeLog};
+pub use self::node_log::{GroupLog, NodeLog};
 pub use self::redundancy::{InsufficientRedundancy, check_redundancy};
 pub use self::replica::{Replica, SnapshotData, check_continuity};
 pub use self::replicas::{NodeParts, Replicas, Running, States};

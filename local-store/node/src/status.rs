@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use openraft::{Instant as _, RaftMetrics, ServerState};
 use serde::{Deserialize, Serialize};
 
-use crate::node_log::LogUsage;
 use crate::ring::ArcId;
 pub use crate::scrub::Progress;
 pub use crate::transfer::Transfer;
@@ -38,6 +37,17 @@ impl Role {
             Self::Stopped => "stopped",
         }
     }
+}
+
+/// The work of a node's log since the node started, and the size of its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogUsage {
+    /// The number of syncs.
+    pub syncs: u64,
+    /// The bytes of the records that were synced.
+    pub synced_bytes: u64,
+    /// The size of the files, in bytes.
+    pub file_bytes: u64,
 }
 
 /// One replica of one arc. Log indexes are `None` before the first entry.

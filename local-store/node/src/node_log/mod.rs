@@ -39,6 +39,7 @@ use self::record::{HEAD_BYTES, Record};
 use crate::failure::FailureHandler;
 use crate::leadership::Ballot;
 use crate::ring::ArcId;
+use crate::status::LogUsage;
 use crate::types::{Entry, TypeConfig};
 use crate::worker::{Worker, run_on};
 use storage::log::{self, Log};
@@ -72,17 +73,6 @@ enum QueuedItem {
 enum Completion {
     Flushed(IOFlushed<TypeConfig>),
     Signal(oneshot::Sender<()>),
-}
-
-/// The work of a node's log since the node started, and the size of its files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogUsage {
-    /// The number of syncs.
-    pub syncs: u64,
-    /// The bytes of the records that were synced.
-    pub synced_bytes: u64,
-    /// The size of the files, in bytes.
-    pub file_bytes: u64,
 }
 
 struct State {

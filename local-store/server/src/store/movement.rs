@@ -46,7 +46,9 @@ pub(super) async fn run(store: WeakStore, replicas: Weak<Replicas>) {
         for node in own.running().iter() {
             let target = members(&ring, node.arc());
             if node.leads() {
-                let lead = led.entry(node.arc()).or_insert_with(Lead::begin);
+                let lead = led
+                    .entry(node.arc())
+                    .or_insert_with(|| Lead { since: Instant::now(), last_log: None });
                 let may_hand_over = lead.may_end(node.status().last_log);
                 let change = lead_change(&upgraded, node, may_hand_over);
                 let changed = tokio::time::timeout(CHANGE, change).await;
@@ -76,10 +78,6 @@ struct Lead {
 }
 
 impl Lead {
-    fn begin() -> Self {
-        Self { since: Instant::now(), last_log: None }
-    }
-
     /// Returns whether the preferred leader may take over: this node has led long enough, and there was no write
     /// since the last check, because a write in flight would get an unknown outcome.
     fn may_end(&mut self, last_log: Option<u64>) -> bool {
@@ -235,7 +233,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_busy_arc_is_not_handed_over() {
-        let mut lead = Lead::begin();
+        let mut lead = Lead { since: Instant::now(), last_log: None };
         assert!(!lead.may_end(Some(7)) && !lead.may_end(Some(7)));
         tokio::time::advance(LEAD_MIN).await;
         assert!(!lead.may_end(Some(8)));

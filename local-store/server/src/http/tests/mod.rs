@@ -5,7 +5,6 @@
 
 mod access;
 mod clock;
-mod handover;
 mod newest_records;
 mod owners;
 mod partitions;

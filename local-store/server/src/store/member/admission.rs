@@ -69,13 +69,11 @@ impl StartingMember<'_> {
         }
     }
 
-    /// Requests a new identity from each peer in turn, until the leader assigns one.
-    pub(super) async fn rejoin(&self) -> Result<Invitation, NotAdmitted> {
-        self.ask_for_invitation(&Question::Rejoin { slot: self.local.slot }).await
-    }
-
     /// Asks each peer in turn, until the leader of the first arc answers with an identity.
-    async fn ask_for_invitation(&self, question: &Question) -> Result<Invitation, NotAdmitted> {
+    pub(super) async fn ask_for_invitation(
+        &self,
+        question: &Question,
+    ) -> Result<Invitation, NotAdmitted> {
         let mut reasons = Vec::new();
         for slot in self.peers.slots() {
             match self.peers.ask(slot, question, JOINING).await {

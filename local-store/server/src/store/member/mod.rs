@@ -334,7 +334,7 @@ impl StartingMember<'_> {
                     tracing::info!("completing the interrupted creation of the cluster");
                     return Ok(self.start_member(opened).await?);
                 }
-                match self.rejoin().await {
+                match self.ask_for_invitation(&Question::Rejoin { slot: self.local.slot }).await {
                     Ok(invitation) => {
                         if files.take().is_some() {
                             cluster::set_aside(&self.data, self.local.slot, HOLDS_NOTHING)?;
