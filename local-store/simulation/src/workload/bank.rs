@@ -109,7 +109,8 @@ async fn update_ledger<E: Endpoint>(client: &Client<E>, from: usize, to: usize, 
     let fate = match client.send(Request::Write(update(LEDGER, id, &change, Some(enough)))).await {
         Ok(Answer::Written { old, new }) => {
             add_up_ledger(client, new.as_ref());
-            reads.push((LEDGER.to_owned(), state_of(old.as_ref())));
+            // An answer over a socket has only the new item.
+            reads.extend(old.as_ref().map(|old| (LEDGER.to_owned(), state_of(Some(old)))));
             WriteOutcome::Acknowledged
         }
         Ok(Answer::ConditionFailed(found)) => {
