@@ -30,8 +30,8 @@ TABLE = {
 ITEM_BYTES = 40_000
 # Connections of the load with a fixed rate; more than the writes that are in flight.
 CLIENTS = 12
-# A node hands an arc to its preferred leader after ten seconds.
-HAND_OVER_SECONDS = 15
+# A leader transfers the leadership to the preferred leader after ten seconds.
+BALANCED_SECONDS = 15
 
 
 def free_ports(count):
@@ -189,7 +189,7 @@ def cost(binaries, size, seconds, rate):
     with tempfile.TemporaryDirectory() as folder, Cluster(binaries, folder, size) as cluster:
         cluster.nodes[1].ask("POST", "/", TABLE, "CreateTable")
         # Until each node leads its share of the arcs.
-        time.sleep(HAND_OVER_SECONDS)
+        time.sleep(BALANCED_SECONDS)
         before, done = cluster.work(), []
         ports, until = list(cluster.ports.values()), time.monotonic() + seconds
         clients = [

@@ -3,7 +3,6 @@
 //! This module does not read or send a state.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use locks::Mutex;
@@ -72,7 +71,7 @@ impl Transfers {
 
     /// Begins a transfer, which ends when the returned value is dropped. Waits while [`CONCURRENT_MAX`] other
     /// transfers run.
-    pub(super) async fn begin(self: &Arc<Self>, arc: ArcId, to: NodeId) -> OutgoingTransfer<'_> {
+    pub(super) async fn begin(&self, arc: ArcId, to: NodeId) -> OutgoingTransfer<'_> {
         // The semaphore is never closed. Without a permit, the transfer is only not counted.
         let permit = self.slots.acquire().await.ok();
         let begun = Running { begun: Instant::now(), sent_bytes: 0 };
@@ -135,6 +134,8 @@ impl Drop for OutgoingTransfer<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

@@ -27,8 +27,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 const CHANGE: Duration = Duration::from_secs(60);
 /// The maximum number of entries that the next leader may be behind. It is some requests more than are in flight.
 const LAG_MAX: u64 = 1_000;
-/// The time for which a node leads an arc before it hands the arc to the preferred leader. A preferred leader
-/// that keeps failing causes at most one more election in this time.
+/// The time for which a node leads an arc before it transfers the leadership to the preferred leader. A preferred
+/// leader that keeps failing causes at most one more election in this time.
 const LEAD_MIN: Duration = Duration::from_secs(10);
 /// The time-out of the question which nodes are members of a group.
 const QUESTION: Duration = Duration::from_secs(5);
@@ -49,8 +49,8 @@ pub(super) async fn run(store: WeakStore, replicas: Weak<Replicas>) {
                 let lead = led
                     .entry(node.arc())
                     .or_insert_with(|| Lead { since: Instant::now(), last_log: None });
-                let may_hand_over = lead.may_end(node.status().last_log);
-                let change = lead_change(&upgraded, node, may_hand_over);
+                let may_end = lead.may_end(node.status().last_log);
+                let change = lead_change(&upgraded, node, may_end);
                 let changed = tokio::time::timeout(CHANGE, change).await;
                 if changed.is_err() {
                     tracing::warn!("{} did not move within {CHANGE:?}", node.arc());
@@ -102,7 +102,7 @@ enum Step {
     /// Another node must lead, because this node leaves the group.
     Transfer(NodeId),
     /// The members are right, and this other node should lead, so that all nodes lead equally many groups.
-    HandOver(NodeId),
+    Prefer(NodeId),
     /// These nodes become the voters.
     Change(BTreeSet<NodeId>),
 }
@@ -118,7 +118,7 @@ fn next_step(
     let wanted: BTreeSet<NodeId> = target.iter().copied().collect();
     let Some(preferred) = target.first() else { return Step::Nothing };
     if *voters == wanted && learners.is_empty() {
-        return if *preferred == own { Step::Nothing } else { Step::HandOver(*preferred) };
+        return if *preferred == own { Step::Nothing } else { Step::Prefer(*preferred) };
     }
     if wanted.contains(&own) {
         return Step::Change(wanted);
@@ -130,8 +130,9 @@ fn next_step(
     }
 }
 
-/// Returns the next step of the group that this node leads, and its voters.
-fn step_of(store: &Store, node: &Node) -> (Step, BTreeSet<NodeId>) {
+/// Returns the next step of the group that this node leads, and its voters. If `may_end` is false, this node stays the
+/// leader of a group with the right members.
+fn step_of(store: &Store, node: &Node, may_end: bool) -> (Step, BTreeSet<NodeId>) {
     let Some(ring) = store.ring() else { return (Step::Nothing, BTreeSet::new()) };
     let status = node.status();
     let voters: BTreeSet<NodeId> = status.voters.iter().copied().collect();
@@ -147,17 +148,16 @@ fn step_of(store: &Store, node: &Node) -> (Step, BTreeSet<NodeId>) {
             let follower = target.iter().find(|node| follows(node));
             follower.map_or(Step::Nothing, |node| Step::Transfer(*node))
         }
-        Step::HandOver(to) if !follows(&to) => Step::Nothing,
+        Step::Prefer(to) if may_end && follows(&to) => Step::Transfer(to),
+        Step::Prefer(_) => Step::Nothing,
         step => step,
     };
     (step, voters)
 }
 
-async fn lead_change(store: &Store, node: &Node, may_hand_over: bool) {
-    match step_of(store, node).0 {
-        Step::Nothing => return,
-        Step::HandOver(_) if !may_hand_over => return,
-        Step::HandOver(_) | Step::Transfer(_) | Step::Change(_) => {}
+async fn lead_change(store: &Store, node: &Node, may_end: bool) {
+    if step_of(store, node, may_end).0 == Step::Nothing {
+        return;
     }
     // The ring may have changed since this node has read it. An outdated ring would move replicas back.
     if store.group(ArcId::FIRST).read_index().await.is_err() {
@@ -166,11 +166,10 @@ async fn lead_change(store: &Store, node: &Node, may_hand_over: bool) {
     if let Some(ring) = store.ring() {
         store.follow_ring(&ring);
     }
-    let (step, voters) = step_of(store, node);
+    let (step, voters) = step_of(store, node, may_end);
     match step {
-        Step::Nothing => {}
-        Step::HandOver(_) if !may_hand_over => {}
-        Step::Transfer(to) | Step::HandOver(to) => node.transfer_leadership(to).await,
+        Step::Nothing | Step::Prefer(_) => {}
+        Step::Transfer(to) => node.transfer_leadership(to).await,
         Step::Change(members) => {
             let new: Vec<u64> = members.difference(&voters).map(|id| slot_of(*id)).collect();
             tracing::info!(nodes = ?new, "copying {} to its new nodes", node.arc());
@@ -232,7 +231,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_busy_arc_is_not_handed_over() {
+    async fn the_leader_of_a_busy_arc_stays() {
         let mut lead = Lead { since: Instant::now(), last_log: None };
         assert!(!lead.may_end(Some(7)) && !lead.may_end(Some(7)));
         tokio::time::advance(LEAD_MIN).await;
@@ -246,7 +245,7 @@ mod tests {
         for (own, voters, learners, target, expected) in [
             (1, [1, 2, 3], vec![], vec![1, 2, 3], Step::Nothing),
             (1, [1, 2, 3], vec![], vec![], Step::Nothing),
-            (3, [1, 2, 3], vec![], vec![2, 1, 3], Step::HandOver(2)),
+            (3, [1, 2, 3], vec![], vec![2, 1, 3], Step::Prefer(2)),
             (1, [1, 2, 3], vec![4], vec![1, 2, 3], Step::Change(set(&[1, 2, 3]))),
             (1, [1, 2, 3], vec![], vec![1, 2, 4], Step::Change(set(&[1, 2, 4]))),
             (3, [1, 2, 3], vec![], vec![4, 2, 1], Step::Transfer(2)),
