@@ -445,30 +445,38 @@ async fn a_node_joins_and_another_leaves() {
     check_all(&fourth, 40).await;
 }
 
-/// Goal: a new node takes its share even if the only node that it knows does not have the first arc, which has the
-/// ring.
+/// Goal: a new node takes its share although neither it nor the only node that it knows gets the first arc, which has
+/// the ring.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_joins_through_a_node_without_the_ring() {
-    let all = Processes::new(5, 4);
+    let all = Processes::new(6, 3);
     let mut founders = all.addresses.clone();
-    let fifth_address = founders.remove(&5).unwrap();
+    let [fifth_address, sixth_address] = [5, 6].map(|slot| founders.remove(&slot).unwrap());
     let open = |slot| all.open_with(slot, founders.clone(), false);
     let opened = tokio::join!(open(1), open(2), open(3), open(4));
     let [first, _second, _third, fourth] = [opened.0, opened.1, opened.2, opened.3]
         .map(|store| store.map_err(|e| e.to_string()).unwrap());
-    assert!(fourth.statuses().iter().all(|status| status.arc != ArcId::FIRST));
+    let has_first_arc =
+        |store: &Store| store.statuses().iter().any(|status| status.arc == ArcId::FIRST);
+    let has_one = |store: &Store, slot| {
+        let statuses = store.statuses();
+        statuses.len() == 1 && statuses.iter().all(|status| status.voters.contains(&slot))
+    };
     make(&first, "items").await;
     for key in 0..5 {
         put(&first, key).await;
     }
-    let known = BTreeMap::from([(4, founders[&4]), (5, fifth_address)]);
+    let known = BTreeMap::from([(1, founders[&1]), (5, fifth_address)]);
     let fifth = all.open_with(5, known, true).await.map_err(|e| e.to_string()).unwrap();
-    let has_its_share = || {
-        let statuses = fifth.statuses();
-        statuses.len() == 2 && statuses.iter().all(|status| status.voters.contains(&5))
-    };
-    wait_until("the new node has a fifth of 12 replicas", has_its_share).await;
-    let knows_all = || fifth.ring().is_some_and(|ring| ring.nodes.len() == 5);
+    let has_its_share = || fifth.statuses().iter().any(|status| status.voters.contains(&5));
+    wait_until("the fifth node has an arc", has_its_share).await;
+    wait_until("the fourth node has no first arc", || !has_first_arc(&fourth)).await;
+
+    let known = BTreeMap::from([(4, founders[&4]), (6, sixth_address)]);
+    let sixth = all.open_with(6, known, true).await.map_err(|e| e.to_string()).unwrap();
+    wait_until("the sixth node has one of 9 replicas", || has_one(&sixth, 6)).await;
+    assert!(!has_first_arc(&sixth) && !has_first_arc(&fourth));
+    let knows_all = || sixth.ring().is_some_and(|ring| ring.nodes.len() == 6);
     wait_until("the new node knows the ring", knows_all).await;
-    check_all(&fifth, 5).await;
+    check_all(&sixth, 5).await;
 }
