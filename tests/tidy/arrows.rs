@@ -9,7 +9,7 @@ use crate::{assert_none, root};
 
 /// Every crate of this project, and the project's crates that it may use. ARCHITECTURE.md has the
 /// same list.
-const ARROWS: [(&str, &[&str]); 25] = [
+const ARROWS: [(&str, &[&str]); 26] = [
     ("locks", &[]),
     ("model", &[]),
     ("rules", &["model", "locks"]),
@@ -22,6 +22,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
     ("storage", &["partition", "platform", "locks"]),
     ("node", &["storage", "partition", "expression", "model", "locks"]),
     ("server", &["node", "storage", "partition", "expression", "model", "platform", "locks"]),
+    ("local-store", &["server", "node", "partition", "platform", "locks"]),
     ("simulation", &["server", "node", "storage", "partition", "expression", "model", "locks"]),
     ("mapping", &["model"]),
     ("template", &["mapping"]),
@@ -45,6 +46,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
             "template",
             "mapping",
             "control",
+            "local-store",
             "server",
             "model",
             "locks",

@@ -78,7 +78,7 @@ fn the_store_has_the_settings_of_the_root() {
 
 /// The entry points of the programs that serve or store data, and the functions that start them.
 const BEGINNINGS: [(&str, &str); 3] = [
-    ("local-store/server/src/bin/local-store.rs", "fn main()"),
+    ("local-store/command-line/src/main.rs", "fn main()"),
     ("runner/src/main.rs", "fn main()"),
     ("functions/processor/src/lambda.rs", "pub async fn run_"),
 ];

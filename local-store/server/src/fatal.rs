@@ -1,4 +1,4 @@
-//! The error that ends a process.
+//! The error that ends a process, and its end after a disk failure.
 
 use std::fmt::Display;
 
@@ -11,14 +11,26 @@ use thiserror::Error;
 pub struct Fatal(String);
 
 /// Returns a [`Fatal`] with this text.
+#[macro_export]
 macro_rules! fatal {
     ($($part:tt)*) => { $crate::fatal::Fatal::new(format_args!($($part)*)) };
 }
-pub(crate) use fatal;
+pub use fatal;
 
 impl Fatal {
     /// Returns an error with the text of another error.
-    pub(crate) fn new(reason: impl Display) -> Self {
+    #[must_use]
+    pub fn new(reason: impl Display) -> Self {
         Self(reason.to_string())
     }
+}
+
+/// Ends the process after a disk failure. Only a restart can determine which unacknowledged writes are
+/// on disk.
+pub fn end_process(reason: &str) {
+    tracing::error!(
+        reason,
+        "the store stops because of a disk failure; repair the disk, then restart the store"
+    );
+    std::process::exit(1);
 }

@@ -3,7 +3,6 @@
 
 pub mod access;
 pub mod api;
-pub mod command_line;
 pub mod fatal;
 pub mod gate;
 pub mod http;

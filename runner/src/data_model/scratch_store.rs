@@ -41,7 +41,7 @@ impl ScratchStore {
             replicas: 1,
             arcs: 1,
         };
-        let store = Store::open(config, Box::new(server::command_line::end_process)).await;
+        let store = Store::open(config, Box::new(server::fatal::end_process)).await;
         let store = store.map_err(Failure::fatal)?;
         Ok(Self { store, _folder: folder })
     }

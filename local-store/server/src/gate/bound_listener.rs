@@ -97,10 +97,7 @@ impl BoundListener {
 ///
 /// # Errors
 /// The address is in use or refused by the system.
-pub(crate) async fn take_port(
-    what: &'static str,
-    address: SocketAddr,
-) -> Result<TcpListener, BindError> {
+pub async fn take_port(what: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).await.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => BindError::InUse { what, address },
         _ => BindError::Refused { what, address, source },

@@ -31,7 +31,7 @@ use hyper::body::Body;
 
 pub use self::allow_list::{AllowList, AllowListError};
 pub use self::body::RequestBody;
-pub(crate) use self::bound_listener::take_port;
+pub use self::bound_listener::take_port;
 pub use self::bound_listener::{BindError, BoundListener};
 #[cfg(test)]
 pub(crate) use self::connection::{Guarded, serve as serve_connection};

@@ -1,8 +1,6 @@
 //! Tests of the store through its public API.
 
 #[cfg(test)]
-mod damage;
-#[cfg(test)]
 mod documented;
 #[cfg(test)]
 mod hostile;

@@ -31,10 +31,14 @@ const DRAIN_MS_MAX: u64 = 12_000;
 /// constant is the length of a pause.
 const WRITE_WAIT_MAX: usize = 500;
 const WRITE_WAIT: Duration = Duration::from_micros(100);
-/// The maximum number of pauses for which a fault waits for a coordinator or for undelivered index
+/// The maximum number of pauses for which a fault waits for a coordinator, or a split for undelivered index
 /// entries. The next constant is the length of a pause.
 const COORDINATION_WAIT_MAX: usize = 1_000;
 const COORDINATION_WAIT: Duration = Duration::from_micros(500);
+/// The maximum number of pauses for which a fault waits until its node has the role that the fault needs. The next
+/// constant is the length of a pause.
+const ROLE_WAIT_MAX: usize = 500;
+const ROLE_WAIT: Duration = Duration::from_millis(2);
 
 /// The maximum number of attempts to create an index. The next constant is the pause between two attempts.
 const INDEX_ATTEMPTS_MAX: usize = 100;
@@ -122,7 +126,7 @@ async fn inject(cluster: &Cluster, fault: Fault, lasting: Duration) {
         Fault::Wipe { node } | Fault::DiskDamage { node } => {
             lose_data(cluster, node, matches!(fault, Fault::Wipe { .. }), lasting).await;
         }
-        Fault::StateDamage { node, place } => damage_state(cluster, node, place),
+        Fault::StateDamage { node, place } => damage_state(cluster, node, place).await,
         Fault::CutSender { .. } | Fault::CutFromPeers { .. } | Fault::CutFromGroup { .. } => {
             cut_off(cluster, fault, lasting).await;
         }
@@ -140,12 +144,12 @@ async fn inject(cluster: &Cluster, fault: Fault, lasting: Duration) {
 async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
     let (is_hit, fault_of_links) = match fault {
         Fault::CutSender { node } => {
-            (wait_for_sender(cluster, node).await, Fault::Partition { node })
+            let is_hit = wait_until(|| sends(cluster, node)).await;
+            (is_hit, Fault::Partition { node })
         }
-        Fault::CutFromPeers { node } => (leads(cluster, node), fault),
+        Fault::CutFromPeers { node } => (wait_until(|| leads(cluster, node)).await, fault),
         Fault::CutFromGroup { node } => {
-            let others = peers_of_led_arc(cluster, node).len();
-            (others > 0 && cluster.ids().len() > others + 1, fault)
+            (wait_until(|| leads_without_some(cluster, node)).await, fault)
         }
         other => (false, other),
     };
@@ -155,10 +159,10 @@ async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
     inject_link_fault(cluster, fault_of_links, lasting).await;
 }
 
-/// Damages a block of a state. Does nothing if another node has lost data, because damage of two
+/// Damages a block of a state. Does nothing while another node has lost data, because damage of two
 /// nodes can destroy acknowledged data.
-fn damage_state(cluster: &Cluster, node: usize, place: usize) {
-    if cluster.is_whole()
+async fn damage_state(cluster: &Cluster, node: usize, place: usize) {
+    if wait_until(|| cluster.is_whole() && cluster.replica(node).is_some()).await
         && let Some(machinery) = cluster.machinery(node)
     {
         // No replica reads the state of an arc that the node has left, so its damage would stay unknown.
@@ -324,18 +328,25 @@ fn peers_of_led_arc(cluster: &Cluster, node: usize) -> Vec<usize> {
     voters.map(place).filter(|other| *other != node).collect()
 }
 
-/// Waits for a limited time until a node leads an arc with undelivered index entries. Returns
-/// whether the node does.
-async fn wait_for_sender(cluster: &Cluster, node: usize) -> bool {
-    let sends = || {
-        let leads = |arc| cluster.replica(node).is_some_and(|replica| replica.leads(arc));
-        cluster.arcs().any(|arc| leads(arc) && has_undelivered(cluster, node, arc))
-    };
-    for _ in 0..COORDINATION_WAIT_MAX {
-        if sends() {
+/// Returns whether a node leads an arc with undelivered index entries.
+fn sends(cluster: &Cluster, node: usize) -> bool {
+    let leads = |arc| cluster.replica(node).is_some_and(|replica| replica.leads(arc));
+    cluster.arcs().any(|arc| leads(arc) && has_undelivered(cluster, node, arc))
+}
+
+/// Returns whether a node leads an arc that some other node of the ring does not have.
+fn leads_without_some(cluster: &Cluster, node: usize) -> bool {
+    let others = peers_of_led_arc(cluster, node).len();
+    others > 0 && cluster.ids().len() > others + 1
+}
+
+/// Waits for a limited time until a node has a role, or the nodes a state. Returns whether they have it.
+async fn wait_until(has_role: impl Fn() -> bool) -> bool {
+    for _ in 0..ROLE_WAIT_MAX {
+        if has_role() {
             return true;
         }
-        tokio::time::sleep(COORDINATION_WAIT).await;
+        tokio::time::sleep(ROLE_WAIT).await;
     }
     false
 }

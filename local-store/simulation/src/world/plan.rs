@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use node::ring::REPLICAS;
 use partition::mutation::Mutation;
 use storage::disk::SplitMix64;
 
@@ -304,7 +305,8 @@ impl Plan {
         faults.extend(draw_state_damage(seed, nodes, end));
         faults.extend(draw_moves(seed, nodes, spares, end));
         if arcs > 1 {
-            faults.iter_mut().for_each(adapt_to_arcs);
+            faults.iter_mut().for_each(|planned| adapt_to_arcs(planned, nodes + spares));
+            faults.extend(draw_cut(seed, nodes + spares, end));
         }
         faults.sort_by_key(|planned| planned.at_ms);
         let log_spares = random.up_to(2);
@@ -380,26 +382,40 @@ fn draw_index(seed: u64, end: u64) -> u64 {
     QUIET_MS + SplitMix64::new(seed ^ 0x696e_6478).next_u64() % ((end - QUIET_MS) * 2 / 3).max(1)
 }
 
-/// For half of the seeds with several nodes, chooses the node on which a block of a state is
+/// With several nodes, chooses the node on which a block of a state is
 /// damaged, and the time. The choice has its own random numbers.
 fn draw_state_damage(seed: u64, nodes: usize, end: u64) -> Option<PlannedFault> {
     let mut random = SplitMix64::new(seed ^ 0x726f_7462);
-    let is_meant = nodes > 1 && random.next_u64().is_multiple_of(2);
     let at_ms = QUIET_MS + random.next_u64() % (end - QUIET_MS);
     let (node, place) = (1 + random.up_to(nodes - 1), random.up_to(15));
-    is_meant.then_some(PlannedFault { at_ms, for_ms: 0, fault: Fault::StateDamage { node, place } })
+    (nodes > 1).then_some(PlannedFault {
+        at_ms,
+        for_ms: 0,
+        fault: Fault::StateDamage { node, place },
+    })
+}
+
+/// For a ring with more nodes than an arc has, chooses the node that is cut off from the nodes of an arc, and the
+/// time. The choice has its own random numbers.
+fn draw_cut(seed: u64, nodes: usize, end: u64) -> Option<PlannedFault> {
+    let mut random = SplitMix64::new(seed ^ 0x6775_7463);
+    let at_ms = QUIET_MS + random.next_u64() % (end - QUIET_MS);
+    let fault = Fault::CutFromGroup { node: 1 + random.up_to(nodes - 1) };
+    let for_ms = ELECTION_MS + random.next_u64() % 2_000;
+    (nodes > REPLICAS).then_some(PlannedFault { at_ms, for_ms, fault })
 }
 
 /// Adapts faults to several arcs. Most kills of a node become kills of a coordinator. Most partitions become
 /// partitions of a node with undelivered index entries, which last until the other nodes have elected a
-/// leader. Most leaders that are cut off from all peers are cut off from the nodes of one arc instead.
-fn adapt_to_arcs(planned: &mut PlannedFault) {
+/// leader. If the ring has nodes without some arc, most leaders that are cut off from all peers are cut off from the
+/// nodes of one arc instead.
+fn adapt_to_arcs(planned: &mut PlannedFault, nodes: usize) {
     let at_ms = planned.at_ms;
     match planned.fault {
         Fault::Kill { node } if !at_ms.is_multiple_of(4) => {
             planned.fault = Fault::KillCoordinator { node, after_us: at_ms % COORDINATION_US };
         }
-        Fault::CutFromPeers { node } if !at_ms.is_multiple_of(4) => {
+        Fault::CutFromPeers { node } if nodes > REPLICAS && !at_ms.is_multiple_of(4) => {
             planned.fault = Fault::CutFromGroup { node };
         }
         Fault::Partition { node } if !at_ms.is_multiple_of(4) => {

@@ -89,7 +89,7 @@ pub(crate) async fn local(
         replicas: node::ring::REPLICAS as u64,
         arcs: 1,
     };
-    let on_fatal = Box::new(server::command_line::end_process);
+    let on_fatal = Box::new(server::fatal::end_process);
     let store = Store::open(config, on_fatal).await.map_err(Failure::fatal)?;
     let (stop, stopped) = oneshot::channel::<()>();
     let access = Access { allowed: options.allow_list.clone(), ..Access::default() };

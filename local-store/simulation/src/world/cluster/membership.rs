@@ -108,15 +108,23 @@ pub async fn leave(cluster: &Cluster, node: usize) {
 /// Changes the ring through any node. Returns the ring after the change, or `None` if the ring refuses it or no
 /// node answers.
 pub async fn change(cluster: &Cluster, change: RingChange, attempts: usize) -> Option<Ring> {
+    // Whether an attempt without an answer may have changed the ring.
+    let mut is_unsure = false;
     for _ in 0..attempts {
         for node in cluster.nodes() {
             let Some(replica) = cluster.replica(node) else { continue };
             let command = Command::ChangeRing(Box::new(change.clone()));
             match replica.submit(vec![command]).await.map(|replies| replies.into_iter().next()) {
                 Ok(Some(Reply::Ring(ring))) => return Some(*ring),
-                // An earlier attempt whose answer was lost may have added the node.
-                Ok(Some(Reply::Invalid(_))) => return joined(cluster, &change),
-                _ => {}
+                Ok(Some(Reply::Invalid(_))) if !is_unsure => return None,
+                // The nodes that run may not know the ring yet in which an earlier attempt added the node.
+                Ok(Some(Reply::Invalid(_))) => {
+                    let RingChange::Join { slot, .. } = change else { return None };
+                    if let Some(ring) = ring_with(cluster, slot) {
+                        return Some(ring);
+                    }
+                }
+                _ => is_unsure = true,
             }
         }
         tokio::time::sleep(CHECK_PAUSE).await;
@@ -124,9 +132,8 @@ pub async fn change(cluster: &Cluster, change: RingChange, attempts: usize) -> O
     None
 }
 
-/// Returns the ring if it has the node of a refused [`RingChange::Join`] already.
-fn joined(cluster: &Cluster, change: &RingChange) -> Option<Ring> {
-    let RingChange::Join { slot, .. } = change else { return None };
+/// Returns the newest known ring if it has a node.
+fn ring_with(cluster: &Cluster, slot: Slot) -> Option<Ring> {
     let ring = cluster.ring()?;
-    ring.nodes.contains_key(slot).then(|| Ring::clone(&ring))
+    ring.nodes.contains_key(&slot).then(|| Ring::clone(&ring))
 }

@@ -9,8 +9,8 @@ mod view;
 
 use client::sdk_error::error_text;
 use http::Method;
+use local_store::status::{notes, verified};
 use serde_json::Value;
-use server::command_line::status::{notes, verified};
 
 pub(crate) use self::html::html;
 pub(crate) use self::view::View;

@@ -1,9 +1,9 @@
-//! The binary `local-store`, which serves a store on one port. See `server::command_line` for its flags.
+//! The binary `local-store`, which serves a store on one port. See the library `local_store` for its flags.
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use server::command_line::{Arguments, run};
+use local_store::{Arguments, run};
 use tracing_subscriber::EnvFilter;
 
 /// The allocator. The store often allocates memory on one thread and frees it on another. Compared with

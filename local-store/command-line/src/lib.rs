@@ -15,14 +15,14 @@ use std::process;
 
 use clap::{Parser, Subcommand};
 
-use crate::access::AccessKeys;
-use crate::fatal::{Fatal, fatal};
-use crate::gate::{AllowList, BoundListener};
-use crate::http::{self, Access};
-use crate::store::{Config, Store};
-use crate::traffic::Throughput;
 use platform::descriptors::Descriptors;
 use platform::standard_input;
+use server::access::AccessKeys;
+use server::fatal::{Fatal, end_process, fatal};
+use server::gate::{AllowList, BoundListener};
+use server::http::{self, Access};
+use server::store::{Config, Store};
+use server::traffic::Throughput;
 
 /// A replicated partition store that speaks DynamoDB's protocol.
 #[derive(Debug, Parser)]
@@ -215,16 +215,6 @@ fn restart_process(reason: &str) {
         Err(error) => error,
     };
     end_process(&format!("this node is damaged, and the process cannot restart: {error}"));
-}
-
-/// Ends the process after a disk failure. Only a restart can determine which unacknowledged writes are
-/// on disk.
-pub fn end_process(reason: &str) {
-    tracing::error!(
-        reason,
-        "the store stops because of a disk failure; repair the disk, then restart the store"
-    );
-    process::exit(1);
 }
 
 #[cfg(test)]

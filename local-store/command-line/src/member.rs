@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::fatal::{Fatal, fatal};
-use crate::gate;
-use crate::peer::ClusterSecret;
-use crate::store::Member;
 use node::ring::{NODES_MAX, REPLICAS};
 use node::transfer::BYTES_PER_SECOND;
+use server::fatal::{Fatal, fatal};
+use server::gate;
+use server::peer::ClusterSecret;
+use server::store::Member;
 
 /// The highest slot of a node. The slot is stored in eight bits of a node's id.
 const SLOT_MAX: u64 = 255;

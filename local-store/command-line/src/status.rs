@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 
 use super::columns::align;
 use super::ring;
-use crate::fatal::{Fatal, fatal};
+use server::fatal::{Fatal, fatal};
 
 /// The time-out of a request. A store responds in a fraction of this time even if its peers are
 /// unreachable.

@@ -1,0 +1,4 @@
+//! Tests of the binary.
+
+#[cfg(test)]
+mod damage;
