@@ -81,6 +81,11 @@ impl Replicas {
         let arcs = parts.log.arcs_with(first);
         let running = watch::Sender::new(Arc::default());
         let replicas = Self { parts, running, changes: Mutex::new(true) };
+        // The previous process may have died after it left a group, and before it removed the state.
+        for arc in replicas.parts.log.left_arcs() {
+            empty(&*replicas.parts.states.location(arc).map_err(io::Error::other)?)
+                .map_err(io::Error::other)?;
+        }
         let mut each = Vec::new();
         for arc in arcs {
             each.push(replicas.parts_of(arc)?);
@@ -188,7 +193,7 @@ impl Replicas {
             return Err(io::Error::other("the node has ended").into());
         }
         let parts = self.parts_of(arc)?;
-        // The process may have died after it left the group, and before it removed the state.
+        // The state could not be removed when the node left the group.
         if self.parts.log.has_left(arc) {
             empty(&*parts.state_location).map_err(io::Error::other)?;
         }

@@ -76,10 +76,10 @@ struct Storages {
 }
 
 impl Storages {
-    fn set_temporary(&self, number: u64, is_temporary: bool) {
-        if let Some(open) = self.temporary.get(&number).and_then(Weak::upgrade) {
-            open.store(is_temporary, Ordering::Release);
-        }
+    /// Decides whether the last user of a storage removes its directory. Returns whether the storage is open.
+    fn set_temporary(&self, number: u64, is_temporary: bool) -> bool {
+        let open = self.temporary.get(&number).and_then(Weak::upgrade);
+        open.inspect(|open| open.store(is_temporary, Ordering::Release)).is_some()
     }
 }
 
@@ -230,8 +230,11 @@ impl StateLocation for DirectoryLocation {
         // writing the pointer fails.
         storages.set_temporary(staged.number, false);
         self.write_current(staged.number).map_err(|error| self.fail("write to", &error))?;
-        storages.set_temporary(storages.state, true);
-        storages.state = staged.number;
+        let previous = std::mem::replace(&mut storages.state, staged.number);
+        if !storages.set_temporary(previous, true) {
+            let removed = self.folder.remove(&name_of(previous));
+            removed.map_err(|error| self.fail("remove the previous state in", &error))?;
+        }
         Ok(())
     }
 }
@@ -387,6 +390,17 @@ mod tests {
         location.adopt(&staged).unwrap();
         drop((state, staged));
         assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
+        let folders = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(folders, 2, "only the state and the file that names it remain");
+    }
+
+    #[test]
+    fn a_state_that_is_not_open_is_removed_when_another_is_adopted() {
+        let folder = tempfile::tempdir().unwrap();
+        let location = at(folder.path()).unwrap();
+        put(&*location.open().unwrap(), b"old");
+        let staged = location.begin().unwrap();
+        location.adopt(&staged).unwrap();
         let folders = fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(folders, 2, "only the state and the file that names it remain");
     }

@@ -381,11 +381,15 @@ fn misplaced(cluster: &Cluster) -> Vec<String> {
 }
 
 /// Returns everything that must not exist at the end: locked items, decisions that were not applied,
-/// undelivered index entries, and unfinished indexes.
+/// undelivered index entries, unfinished indexes, and data of arcs that a node has left.
 fn leftovers(cluster: &Cluster) -> Vec<String> {
     let mut found = Vec::new();
     for machinery in cluster.nodes().filter_map(|node| cluster.machinery(node)) {
         let held = |arc: &ArcId| cluster.holders(*arc).any(|node| node == machinery.node);
+        let left = cluster.arcs().filter(|arc| !held(arc) && machinery.has_data(*arc));
+        found.extend(left.map(|arc| {
+            format!("node {}, {arc}: data of an arc without a replica", machinery.node)
+        }));
         for arc in cluster.arcs().filter(held) {
             let place = format!("node {}, {arc}", machinery.node);
             let Some(view) = cluster.view(machinery.node, arc) else {

@@ -188,6 +188,11 @@ impl MemoryStorage {
         true
     }
 
+    /// Returns whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.shared.read().entries.is_empty()
+    }
+
     /// Returns whether any key is damaged, detected or not.
     pub fn is_damaged(&self) -> bool {
         self.shared.is_damaged.load(Ordering::Acquire)

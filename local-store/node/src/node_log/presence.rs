@@ -19,6 +19,13 @@ impl NodeLog {
         all.into_iter().filter(|arc| !has_left(arc)).collect()
     }
 
+    /// Returns the groups that the node has left, ascending.
+    #[must_use]
+    pub fn left_arcs(&self) -> Vec<ArcId> {
+        let state = self.shared.lock();
+        state.groups.iter().filter(|(_, group)| group.has_left).map(|(arc, _)| *arc).collect()
+    }
+
     /// Returns whether the node has left a group, and has not joined it again.
     pub fn has_left(&self, arc: ArcId) -> bool {
         self.shared.lock().groups.get(&arc).is_some_and(|group| group.has_left)

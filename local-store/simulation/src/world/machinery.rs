@@ -103,6 +103,12 @@ impl Machinery {
         states.entry(arc).or_insert_with(state).clone()
     }
 
+    /// Returns whether the machine has data of an arc.
+    #[must_use]
+    pub fn has_data(&self, arc: ArcId) -> bool {
+        self.medium().states.get(&arc).is_some_and(|state| !state.is_empty())
+    }
+
     /// Returns whether the states are those of the production engine.
     #[must_use]
     pub fn has_engine(&self) -> bool {

@@ -39,12 +39,12 @@ pub struct EngineState {
     /// The arc's directory.
     disk: SimulatedDisk,
     memtable_bytes: u64,
-    damaged: Vec<DamagedFile>,
+    damaged: Vec<DataFile>,
 }
 
-/// A damaged file of the engine.
+/// A file of the engine.
 #[derive(Clone, Debug)]
-struct DamagedFile {
+struct DataFile {
     /// The storage that has the file.
     storage: String,
     folder: SimulatedDisk,
@@ -96,6 +96,15 @@ impl State {
         }
     }
 
+    /// Returns whether the state has no data.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Memory(location) => location.storage().is_empty(),
+            Self::Engine(state) => state.files().is_empty(),
+        }
+    }
+
     /// Simulates the loss of a process's memory. Returns the number of lost batches, if it is
     /// known.
     pub fn lose_memory(&self, seed: u64) -> usize {
@@ -119,7 +128,8 @@ impl EngineState {
         DirectoryLocation::new(folder, options)
     }
 
-    fn damage(&mut self, random: &mut SplitMix64) -> bool {
+    /// Returns the files with the data of all storages.
+    fn files(&self) -> Vec<DataFile> {
         let mut files = Vec::new();
         for storage in self.disk.subdirectories().unwrap_or_default() {
             for folder in DAMAGED_FOLDERS {
@@ -129,10 +139,15 @@ impl EngineState {
                 files.extend(names.filter_map(|name| {
                     let (storage, folder) = (storage.clone(), folder.clone());
                     let number = folder.number_of(&name)?;
-                    Some(DamagedFile { storage, folder, name, number })
+                    Some(DataFile { storage, folder, name, number })
                 }));
             }
         }
+        files
+    }
+
+    fn damage(&mut self, random: &mut SplitMix64) -> bool {
+        let mut files = self.files();
         let Some(last) = files.len().checked_sub(1) else { return false };
         let file = files.swap_remove(random.up_to(last));
         let bytes =

@@ -196,21 +196,29 @@ impl StateLocation for GuardedLocation {
     }
 }
 
-/// The locations of a node's states for one process.
+/// The locations of a node's states for one process. Each location is opened once.
 struct SimulatedStates {
     machinery: Arc<Machinery>,
     alive: Alive,
     damage: Damage,
+    opened: Mutex<BTreeMap<ArcId, Arc<dyn StateLocation>>>,
 }
 
 impl States for SimulatedStates {
     fn location(&self, arc: ArcId) -> Result<Arc<dyn StateLocation>, Error> {
+        let mut opened = self.opened.lock();
+        if let Some(location) = opened.get(&arc) {
+            return Ok(Arc::clone(location));
+        }
         let (alive, damage) = (Arc::clone(&self.alive), self.damage.clone());
         let location: Arc<dyn StateLocation> = match self.machinery.state(arc) {
             State::Engine(state) => Arc::new(state.location(&alive, damage)?),
             State::Memory(location) => Arc::new(GuardedLocation { location, alive, damage }),
         };
-        Ok(CountedLocation::new(location, &self.machinery.environment))
+        let location: Arc<dyn StateLocation> =
+            CountedLocation::new(location, &self.machinery.environment);
+        opened.insert(arc, Arc::clone(&location));
+        Ok(location)
     }
 }
 
@@ -371,6 +379,7 @@ impl ReplicatedNode {
                 machinery: Arc::clone(machinery),
                 alive: Arc::clone(&alive),
                 damage: damage.clone(),
+                opened: Mutex::default(),
             }),
             worker: state_worker,
             transport: Arc::clone(&transport) as Arc<dyn Transport>,
