@@ -100,6 +100,10 @@ impl Settings {
             // A restarted leader must be elected again, because its state may lack entries that it
             // had applied, and it has lost the index of the committed entries.
             enable_leader_restore: Some(mutation::is_active(Mutation::LeaderRestore)),
+            // A node that leaves the group drops its log. If the leader has made it a learner again before it knew,
+            // the leader has already seen the old log, and must send everything again. The log of a voter never
+            // becomes shorter: a node that has lost its disk returns with another id.
+            allow_log_reversion: Some(true),
             ..Config::default()
         };
         config.validate()

@@ -136,6 +136,26 @@ async fn a_replica_comes_and_goes() {
     assert!(cluster.deaths.lock().is_empty());
 }
 
+/// Goal: a node that leaves, while its leader has already made it a member again, gets the state again.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_has_left_too_early_is_filled_again() {
+    let mut cluster = Cluster::start(Settings::default()).await;
+    cluster.nodes[&1].submit(vec![create(), put("a")]).await.unwrap();
+    let (replicas, _group) = cluster.start_other().await;
+    let leader = cluster.nodes[&cluster.leader()].clone();
+    leader.change_members(&BTreeSet::from([1, 2, 3, OTHER])).await.unwrap();
+    let without = (u64::MAX, BTreeSet::from([1, 2, 3]));
+    assert!(replicas.remove_if_left(ArcId::FIRST, &without).await.unwrap());
+    leader.submit(vec![put("b")]).await.unwrap();
+    let filled = async {
+        while !replicas.get(ArcId::FIRST).is_some_and(|node| has(&node, "a") && has(&node, "b")) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), filled).await.unwrap();
+    assert!(cluster.deaths.lock().is_empty());
+}
+
 /// Goal: a message for a removed replica creates none, unless it is from a leader.
 #[tokio::test(start_paused = true)]
 async fn a_candidate_creates_no_replica() {
