@@ -12,7 +12,7 @@ use std::time::Duration;
 use locks::Mutex;
 use node::node_id;
 use node::ring::{ArcId, holders};
-use node::status::Role;
+use node::status::{Role, Status};
 use partition::{Ring, View};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -159,17 +159,21 @@ impl Cluster {
             && self.arcs().all(|arc| self.is_complete(arc, &ring))
     }
 
-    /// Returns whether the members of an arc's group are those that the ring names.
+    /// Returns whether the members of an arc's group are those that the ring names, and each of them knows it. If
+    /// only the leader knew it, the change could be lost with the leader's disk.
     fn is_complete(&self, arc: ArcId, ring: &Ring) -> bool {
         let replicas = self.nodes().filter_map(|node| self.replica(node));
-        let statuses = replicas.flat_map(|replica| replica.statuses());
-        let leaders = statuses.filter(|one| one.arc == arc && one.role == Role::Leader);
+        let mut statuses: Vec<Status> = replicas.flat_map(|replica| replica.statuses()).collect();
+        statuses.retain(|status| status.arc == arc);
+        let leaders = statuses.iter().filter(|status| status.role == Role::Leader);
         let Some(leader) = leaders.max_by_key(|status| status.term) else { return false };
         let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
         let slots = ring.replicas.get(index).into_iter().flatten();
         let target: BTreeSet<u64> = slots.filter_map(|slot| ring.node_id(*slot)).collect();
+        let knows = |status: &Status| BTreeSet::from_iter(status.voters.iter().copied()) == target;
         leader.learners.is_empty()
-            && leader.voters.iter().copied().collect::<BTreeSet<_>>() == target
+            && knows(leader)
+            && statuses.iter().filter(|status| target.contains(&status.node)).all(knows)
     }
 
     /// Returns the target of the newest ring, and the replicas that run; `None` if no node knows a ring.
