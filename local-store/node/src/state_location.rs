@@ -76,10 +76,17 @@ struct Storages {
 }
 
 impl Storages {
-    /// Decides whether the last user of a storage removes its directory. Returns whether the storage is open.
-    fn set_temporary(&self, number: u64, is_temporary: bool) -> bool {
-        let open = self.temporary.get(&number).and_then(Weak::upgrade);
-        open.inspect(|open| open.store(is_temporary, Ordering::Release)).is_some()
+    /// Decides whether the last user of an open storage removes its directory.
+    fn set_temporary(&self, number: u64, is_temporary: bool) {
+        if let Some(open) = self.temporary.get(&number).and_then(Weak::upgrade) {
+            open.store(is_temporary, Ordering::Release);
+        }
+    }
+
+    /// Returns whether a storage with this name is open.
+    fn is_open(&self, name: &str) -> bool {
+        let open = self.temporary.iter().filter(|(_, open)| open.strong_count() > 0);
+        open.map(|(number, _)| name_of(*number)).any(|open| open == name)
     }
 }
 
@@ -179,7 +186,7 @@ impl DirectoryLocation {
     /// Removes every storage except storage `kept` and storages that a reader still has open. If storage `kept` is missing but another
     /// storage exists, returns an error and removes nothing: the pointer file is wrong, and the
     /// other storage may be the state.
-    fn remove_others(&self, kept: u64, is_open: &dyn Fn(&str) -> bool) -> io::Result<()> {
+    fn remove_others(&self, kept: u64, storages: &Storages) -> io::Result<()> {
         self.find_half_made()?.iter().try_for_each(|name| self.folder.remove(name))?;
         let (kept, found) = (name_of(kept), self.find_storages()?);
         if let Some(other) = found.first().filter(|_| !found.contains(&kept)) {
@@ -192,7 +199,7 @@ impl DirectoryLocation {
                 ),
             ));
         }
-        let unused = found.iter().filter(|name| **name != kept && !is_open(name));
+        let unused = found.iter().filter(|name| **name != kept && !storages.is_open(name));
         unused.into_iter().try_for_each(|name| self.folder.remove(name))
     }
 }
@@ -204,11 +211,7 @@ impl StateLocation for DirectoryLocation {
             return Ok(kept);
         }
         let number = storages.state;
-        let is_open = |name: &str| {
-            let open = storages.temporary.iter().filter(|(_, open)| open.strong_count() > 0);
-            open.map(|(number, _)| name_of(*number)).any(|open| open == name)
-        };
-        self.remove_others(number, &is_open).map_err(|error| self.fail("open", &error))?;
+        self.remove_others(number, &storages).map_err(|error| self.fail("open", &error))?;
         self.open_storage(&mut storages, number)
     }
 
@@ -230,12 +233,11 @@ impl StateLocation for DirectoryLocation {
         // writing the pointer fails.
         storages.set_temporary(staged.number, false);
         self.write_current(staged.number).map_err(|error| self.fail("write to", &error))?;
-        let previous = std::mem::replace(&mut storages.state, staged.number);
-        if !storages.set_temporary(previous, true) {
-            let removed = self.folder.remove(&name_of(previous));
-            removed.map_err(|error| self.fail("remove the previous state in", &error))?;
-        }
-        Ok(())
+        storages.set_temporary(storages.state, true);
+        storages.state = staged.number;
+        // A storage that is not open has no last user: the previous state, or one that an earlier process had open.
+        let removed = self.remove_others(staged.number, &storages);
+        removed.map_err(|error| self.fail("remove an earlier state in", &error))
     }
 }
 
@@ -395,10 +397,12 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_not_open_is_removed_when_another_is_adopted() {
+    fn states_that_are_not_open_are_removed_when_another_is_adopted() {
         let folder = tempfile::tempdir().unwrap();
         let location = at(folder.path()).unwrap();
         put(&*location.open().unwrap(), b"old");
+        // An earlier process ended while it had this storage open.
+        fs::create_dir(folder.path().join("state-7")).unwrap();
         let staged = location.begin().unwrap();
         location.adopt(&staged).unwrap();
         let folders = fs::read_dir(folder.path()).unwrap().count();
