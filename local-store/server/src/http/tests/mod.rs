@@ -5,6 +5,7 @@
 
 mod access;
 mod clock;
+mod handover;
 mod newest_records;
 mod owners;
 mod partitions;
